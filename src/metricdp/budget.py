@@ -1,0 +1,83 @@
+"""How the privacy budget is split between axes (Theorem 1), and the search for the best split."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from scipy.interpolate import RBFInterpolator
+
+from metricdp._validation import FloatArray
+from metricdp.metric import dual_exponent, norm
+
+__all__ = ["budgets_from_shares", "compose", "equal_shares", "search_shares"]
+
+# Proposed splits closer than this to one already tried would teach nothing.
+_RESOLUTION = 0.01
+
+
+def compose(budgets: FloatArray, p: float) -> float:
+    """Theorem 1: per-axis Lipschitz constants ε_ℓ compose to ‖(ε_ℓ)‖_q in d_p, with q dual to p."""
+    return float(norm(np.asarray(budgets), dual_exponent(p)))
+
+
+def budgets_from_shares(shares: FloatArray, total: float, p: float) -> FloatArray:
+    """Return ε_ℓ = total · share_ℓ^{1/q}: shares on the simplex are splits that compose to `total`.
+
+    For p = 1 (q = ∞) every axis may spend all of it, whatever the shares.
+    """
+    q = dual_exponent(p)
+    return np.full(len(shares), total) if math.isinf(q) else total * shares ** (1 / q)
+
+
+def equal_shares(n_axes: int) -> FloatArray:
+    """Return the split of AIPO-E: the same for every axis."""
+    return np.full(n_axes, 1 / n_axes)
+
+
+def search_shares(loss_of: Callable[[FloatArray], float], n_axes: int, evaluations: int) -> None:
+    """Look for the shares of least loss by a response surface; `loss_of` keeps what it likes.
+
+    The paper's appendix on budget allocation: evaluate some splits, fit a surrogate U(shares), evaluate its
+    minimiser, repeat. The surrogate is a cubic radial basis interpolant on the simplex (for N = 2 the
+    arc of the paper's Figure 12). `loss_of` is called at most `evaluations` times.
+    """
+    tried: list[FloatArray] = []
+    losses: list[float] = []
+    for shares in _first_splits(n_axes):
+        if len(tried) < evaluations:
+            tried.append(shares)
+            losses.append(loss_of(shares))
+    proposals = _simplex_points(n_axes)
+    while len(tried) < evaluations:
+        known = np.array(tried)
+        gap = np.linalg.norm(proposals[:, None, :] - known[None, :, :], axis=2).min(axis=1)
+        surface = RBFInterpolator(known[:, :-1], np.array(losses), kernel="cubic", degree=1)
+        predicted = np.where(gap < _RESOLUTION, np.inf, surface(proposals[:, :-1]))
+        best = int(predicted.argmin())
+        if predicted[best] >= min(losses):
+            return
+        tried.append(proposals[best])
+        losses.append(loss_of(proposals[best]))
+
+
+def _first_splits(n_axes: int) -> Iterator[FloatArray]:
+    """Yield the equal split, then halfway towards and away from each vertex of the simplex."""
+    centre = equal_shares(n_axes)
+    yield centre
+    for pull in (0.5, 0.25) if n_axes == 2 else (0.5,):
+        for vertex in np.eye(n_axes):
+            yield (1 - pull) * centre + pull * vertex
+    if n_axes > 2:
+        for vertex in np.eye(n_axes):
+            opposite = (1 - vertex) / (n_axes - 1)
+            yield 0.5 * centre + 0.5 * opposite
+
+
+def _simplex_points(n_axes: int) -> FloatArray:
+    """Return many splits to choose from: a fine arc for two axes, a fixed random cover for more."""
+    if n_axes == 2:
+        first = np.linspace(0.0, 1.0, 201)
+        return np.column_stack([first, 1 - first])
+    return np.random.default_rng(0).dirichlet(np.ones(n_axes), size=4000)

@@ -1,0 +1,95 @@
+"""Mechanism files: a zip of `header.json` and plain `.npy` arrays; no pickle, so loading runs no code."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metricdp._validation import norm_order, positive, table
+from metricdp.errors import InvalidInputError
+from metricdp.mechanisms.base import Mechanism
+from metricdp.mechanisms.log_convex import LogConvex
+
+__all__ = ["load", "save"]
+
+_FORMAT = 1
+_KINDS: dict[str, type[Mechanism]] = {kind.kind: kind for kind in (LogConvex,)}
+_ARRAYS = ("outputs", "bounds")
+
+
+def save(mechanism: Mechanism, path: str | Path) -> None:
+    """Write `mechanism` to `path`; the file appears whole or not at all."""
+    settings = mechanism.settings()
+    arrays = {name: value for name, value in settings.items() if isinstance(value, np.ndarray)}
+    header = {
+        "format": _FORMAT,
+        "kind": mechanism.kind,
+        "epsilon": repr(mechanism.epsilon),
+        "p": "inf" if math.isinf(mechanism.p) else repr(mechanism.p),
+        "method": mechanism.method,
+        "report": mechanism.report,
+        "settings": {name: value for name, value in settings.items() if name not in arrays},
+    }
+    arrays |= {name: getattr(mechanism, name) for name in _ARRAYS}
+    target = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            _write(stream, header, arrays)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _write(stream: Any, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("header.json", json.dumps(header, indent=1))
+        for name, array in arrays.items():
+            buffer = io.BytesIO()
+            np.save(buffer, array, allow_pickle=False)
+            archive.writestr(f"{name}.npy", buffer.getvalue())
+
+
+def load(path: str | Path) -> Mechanism:
+    """Read a mechanism file."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            header = json.loads(archive.read("header.json"))
+            arrays = {
+                name.removesuffix(".npy"): np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
+                for name in archive.namelist()
+                if name.endswith(".npy")
+            }
+        return _build(header, arrays)
+    except FileNotFoundError:
+        raise
+    except (zipfile.BadZipFile, OSError, KeyError, TypeError, ValueError, EOFError) as error:
+        msg = f"`path` must be a metricdp mechanism file, got {os.fspath(path)!r}: {error}"
+        raise InvalidInputError(msg) from error
+
+
+def _build(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Mechanism:
+    if header["format"] != _FORMAT:
+        msg = f"format {header['format']} is not known to this version (it reads {_FORMAT})"
+        raise InvalidInputError(msg)
+    bounds = table("bounds", arrays.pop("bounds"))
+    common = {
+        "outputs": table("outputs", arrays.pop("outputs"), columns=bounds.shape[1]),
+        "bounds": bounds,
+        "epsilon": positive("epsilon", header["epsilon"]),
+        "p": norm_order(header["p"]),
+        "method": str(header["method"]),
+        "report": dict(header["report"]),
+    }
+    return _KINDS[header["kind"]].from_settings(common, {**header["settings"], **arrays})

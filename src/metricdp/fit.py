@@ -1,0 +1,83 @@
+"""The front door: a problem and ε in, a certified mechanism out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any
+
+from metricdp._validation import choice, positive
+from metricdp.certify import certify as prove
+from metricdp.errors import InvalidInputError, NotCertified
+from metricdp.mechanisms.base import Mechanism
+from metricdp.methods.aipo import AipoOptions, fit_aipo
+from metricdp.problem import Problem
+
+__all__ = ["METHODS", "fit"]
+
+
+@dataclass(frozen=True)
+class _Method:
+    design: Callable[..., Mechanism]
+    options: type
+
+
+METHODS: dict[str, _Method] = {
+    "auto": _Method(partial(fit_aipo, method="aipo"), AipoOptions),
+    **{name: _Method(partial(fit_aipo, method=name), AipoOptions) for name in ("aipo", "aipo-e", "aipo-r")},
+}
+
+
+def fit(
+    problem: Problem, epsilon: float, method: str = "auto", *, certify: bool = True, **options: Any
+) -> Mechanism:
+    """Design a mechanism for `problem` that is (ε, d_p)-mDP on the whole box.
+
+    Parameters
+    ----------
+    problem : Problem
+        Records, outputs, loss, prior, norm and box.
+    epsilon : float
+        Privacy budget per unit of distance (per km for cities): no report is more than e^{ε d(x, x')} times
+        likelier from x than from x'. Smaller is more private.
+    method : str
+        One of `metricdp.METHODS`.
+    certify : bool
+        Prove the guarantee before returning. Turn it off only to study methods that are not private.
+    **options
+        See the options of the method.
+
+    Raises
+    ------
+    NotCertified
+        If the guarantee could not be proved.
+
+    Examples
+    --------
+    >>> import metricdp as mdp
+    >>> problem = mdp.Problem([[0.0], [1.0], [2.0]], [[0.0], [2.0]], "euclidean")
+    >>> mechanism = mdp.fit(problem, epsilon=1.0, method="aipo", cells=4)
+    >>> bool(problem.floor <= mechanism.expected_loss(problem) <= problem.uniform_loss)
+    True
+    """
+    if not isinstance(problem, Problem):
+        msg = f"`problem` must be a metricdp.Problem, got {type(problem).__name__}."
+        raise InvalidInputError(msg)
+    budget = positive("epsilon", epsilon)
+    chosen = METHODS[choice("method", method, tuple(METHODS))]
+    mechanism = chosen.design(problem, budget, options=_options(method, chosen.options, options))
+    if not certify:
+        return mechanism
+    certificate = prove(mechanism)
+    if not certificate.holds:
+        msg = f"method {mechanism.method!r}: {certificate.claim} Pass certify=False to study it all the same."
+        raise NotCertified(msg)
+    return replace(mechanism, report={**mechanism.report, "certificate": certificate.to_dict()})
+
+
+def _options(method: str, kind: type, given: dict[str, Any]) -> Any:
+    known = tuple(option.name for option in fields(kind))
+    for name in given:
+        choice(f"option of method {method!r}", name, known)
+    return kind(**given)

@@ -1,0 +1,148 @@
+"""Step 1 of the paper: the box cut into cells, with an anchor at every cell corner."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from metricdp._validation import FloatArray, finite_array, integer, reject
+
+__all__ = ["Grid", "along_axis"]
+
+_MARGINAL_BINS = 4096
+
+
+def along_axis(operator: sparse.sparray, axis: int, shape: Sequence[int]) -> sparse.csr_array:
+    """Lift a one-axis operator to the product grid: I ⊗ … ⊗ operator ⊗ … ⊗ I."""
+    before = int(np.prod(shape[:axis]))
+    after = int(np.prod(shape[axis + 1 :]))
+    left = sparse.kron(sparse.eye_array(before), operator)
+    return sparse.csr_array(sparse.kron(left, sparse.eye_array(after)))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Axis-aligned cells over a box; anchors are numbered with the last axis fastest."""
+
+    breakpoints: tuple[FloatArray, ...]
+
+    @classmethod
+    def uniform(cls, bounds: FloatArray, cells: int | Sequence[int]) -> Grid:
+        """Cut each axis of the box into equal cells; one number serves every axis.
+
+        Examples
+        --------
+        >>> Grid.uniform(np.array([[0.0, 0.0], [3.0, 2.0]]), cells=(3, 2)).shape
+        (4, 3)
+        """
+        n_axes = bounds.shape[1]
+        per_axis = [cells] * n_axes if isinstance(cells, (int, np.integer)) else list(cells)
+        if len(per_axis) != n_axes:
+            raise reject("cells", f"one whole number or one for each of the {n_axes} axes", repr(cells))
+        counts = [integer("cells", count, 1) for count in per_axis]
+        return cls.from_breakpoints(
+            [np.linspace(low, high, count + 1) for low, high, count in zip(*bounds, counts, strict=True)]
+        )
+
+    @classmethod
+    def adaptive(
+        cls, bounds: FloatArray, cells: int | Sequence[int], records: FloatArray, prior: FloatArray
+    ) -> Grid:
+        """Cut each axis at quantiles of 0.8 · (marginal of the records) + 0.2 · uniform: finer where people are."""
+        axes = []
+        for axis, edges in enumerate(cls.uniform(bounds, cells).breakpoints):
+            # A histogram spreads records that share a coordinate, so that cuts stay apart.
+            place = np.linspace(edges[0], edges[-1], _MARGINAL_BINS + 1)
+            mass, _ = np.histogram(records[:, axis], bins=place, weights=prior)
+            share = np.linspace(0.0, 1.0, _MARGINAL_BINS + 1)
+            below = np.concatenate([[0.0], np.cumsum(mass) / mass.sum()])
+            cut = np.interp(np.linspace(0.0, 1.0, len(edges)), 0.8 * below + 0.2 * share, place)
+            cut[0], cut[-1] = edges[0], edges[-1]
+            axes.append(cut)
+        return cls.from_breakpoints(axes)
+
+    @classmethod
+    def from_breakpoints(cls, breakpoints: Sequence[ArrayLike]) -> Grid:
+        """Cut each axis at the given increasing breakpoints, box edges included."""
+        axes = []
+        for axis, given in enumerate(breakpoints):
+            points = finite_array(f"breakpoints[{axis}]", given)
+            if points.ndim != 1 or len(points) < 2 or (np.diff(points) <= 0).any():
+                raise reject(f"breakpoints[{axis}]", "at least two strictly increasing numbers", points)
+            points.flags.writeable = False
+            axes.append(points)
+        return cls(tuple(axes))
+
+    @property
+    def n_axes(self) -> int:
+        """N, the dimension of the secret domain."""
+        return len(self.breakpoints)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Anchors along each axis."""
+        return tuple(len(points) for points in self.breakpoints)
+
+    @property
+    def n_anchors(self) -> int:
+        """Anchors in all."""
+        return int(np.prod(self.shape))
+
+    @property
+    def bounds(self) -> FloatArray:
+        """The (2, N) box that the cells cover."""
+        return np.array([[points[0], points[-1]] for points in self.breakpoints]).T
+
+    @cached_property
+    def anchors(self) -> FloatArray:
+        """The (J, N) anchor records."""
+        axes = np.meshgrid(*self.breakpoints, indexing="ij")
+        return np.stack(axes, axis=-1).reshape(-1, self.n_axes)
+
+    def neighbours(self, axis: int) -> tuple[NDArray[np.intp], NDArray[np.intp], FloatArray]:
+        """Return the pairs of ℓ-neighbours (Definition 4): lower anchors, upper anchors, distances Δ."""
+        numbers = np.arange(self.n_anchors).reshape(self.shape)
+        count = self.shape[axis]
+        lower = np.take(numbers, range(count - 1), axis=axis)
+        upper = np.take(numbers, range(1, count), axis=axis)
+        sides = np.diff(self.breakpoints[axis])
+        along = [1] * self.n_axes
+        along[axis] = -1
+        distance = np.broadcast_to(sides.reshape(along), lower.shape)
+        return lower.ravel(), upper.ravel(), distance.ravel()
+
+    def locate(self, points: FloatArray) -> tuple[NDArray[np.intp], FloatArray]:
+        """Return each point's cell (its lower corner, per axis) and its place u in the cell, in [0, 1].
+
+        Points outside are taken to the nearest point of the box: clamping is 1-Lipschitz in
+        every ℓ_p norm, so it costs no privacy.
+        """
+        cell = np.empty(points.shape, dtype=np.intp)
+        place = np.empty(points.shape)
+        for axis, edges in enumerate(self.breakpoints):
+            x = np.clip(points[:, axis], edges[0], edges[-1])
+            cell[:, axis] = np.clip(np.searchsorted(edges, x, side="right") - 1, 0, len(edges) - 2)
+            left = edges[cell[:, axis]]
+            place[:, axis] = np.clip((x - left) / (edges[cell[:, axis] + 1] - left), 0.0, 1.0)
+        return cell, place
+
+    def weights(self, points: FloatArray) -> sparse.csr_array:
+        """Return the multilinear weights w_γ(x) of Definition 5 as a sparse (points, anchors) matrix."""
+        cell, place = self.locate(points)
+        corners = np.array(list(itertools.product((0, 1), repeat=self.n_axes)))
+        strides = np.array([int(np.prod(self.shape[axis + 1 :])) for axis in range(self.n_axes)])
+        anchor = (cell @ strides)[:, None] + corners @ strides
+        weight = np.ones(anchor.shape)
+        for axis in range(self.n_axes):
+            sides = np.column_stack([1 - place[:, axis], place[:, axis]])
+            weight *= sides[:, corners[:, axis]]
+        ends = np.arange(len(points) + 1) * len(corners)
+        return sparse.csr_array(
+            (weight.ravel(), anchor.ravel(), ends), shape=(len(points), self.n_anchors)
+        )

@@ -1,0 +1,141 @@
+"""What every mechanism can do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from metricdp._validation import FloatArray, choice, reject, table
+from metricdp.randomness import RandomSource, SecureRandom, uniform_floats
+
+if TYPE_CHECKING:
+    from metricdp.problem import Problem
+
+__all__ = ["Mechanism"]
+
+# Numbers held at once while rows are computed: 64 MB of float64, whatever the number of points.
+_CHUNK_NUMBERS = 2**21
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Mechanism(ABC):
+    """A randomised map from a box to finitely many outputs, z_k(x) = Pr[y_k | x].
+
+    Immutable: arrays are read-only, and `report` tells how the mechanism was made.
+    """
+
+    outputs: FloatArray
+    bounds: FloatArray
+    epsilon: float
+    p: float
+    method: str
+    report: Mapping[str, Any] = field(default_factory=dict)
+    projection: Any = None
+
+    kind: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for value in vars(self).values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+
+    @property
+    def n_outputs(self) -> int:
+        """K, the number of outputs."""
+        return len(self.outputs)
+
+    def probabilities(self, x: ArrayLike, *, outside: str = "clamp") -> FloatArray:
+        """Return Pr[y_k | x] as (points, outputs); rows sum to 1.
+
+        Parameters
+        ----------
+        x : (m, N) array
+            Points, in the coordinates of the problem.
+        outside : "clamp" or "raise"
+            What to do with points outside the box. Taking them to the nearest point of the box
+            keeps the guarantee, because that map is 1-Lipschitz in every ℓ_p norm.
+        """
+        points = self._inside(x, outside)
+        rows = np.empty((len(points), self.n_outputs))
+        for part in self._chunks(len(points)):
+            rows[part] = self._rows(points[part])
+        return rows
+
+    def sample(
+        self, x: ArrayLike, rng: RandomSource | None = None, *, outside: str = "clamp"
+    ) -> NDArray[np.intp]:
+        """Draw one output for every point and return its index.
+
+        Guarantee
+        ---------
+        Draws are independent. Each follows `probabilities` up to 2^-53 in total variation (floating-point
+        inverse transform). With `rng=None` the bits come from the operating system's generator
+        through ChaCha20; an `InsecureSeed` makes the draw repeatable and therefore not private.
+        """
+        points = self._inside(x, outside)
+        source = SecureRandom() if rng is None else rng
+        drawn = np.empty(len(points), dtype=np.intp)
+        for part in self._chunks(len(points)):
+            drawn[part] = self._draw(points[part], source)
+        return drawn
+
+    def expected_loss(self, problem: Problem) -> float:
+        """Return Σ_records π(x) Σ_k z_k(x) L(x, y_k)."""
+        if problem.n_outputs != self.n_outputs or problem.n_axes != self.bounds.shape[1]:
+            raise reject(
+                "problem",
+                f"over {self.n_outputs} outputs and {self.bounds.shape[1]} axes",
+                f"{problem.n_outputs} outputs and {problem.n_axes} axes",
+            )
+        total = 0.0
+        for part in self._chunks(problem.n_records):
+            rows = self._rows(problem.records[part])
+            total += float(problem.prior[part] @ np.einsum("ik,ik->i", rows, problem.loss[part]))
+        return total
+
+    def save(self, path: str | Path) -> None:
+        """Write the mechanism to a `.mdp` file."""
+        from metricdp.files import save  # noqa: PLC0415 - files knows every mechanism, so it comes later
+
+        save(self, path)
+
+    @abstractmethod
+    def _rows(self, points: FloatArray) -> FloatArray:
+        """Return the rows of a few points that lie in the box."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Return what a file must hold beside the common fields: numbers, text and arrays."""
+
+    @classmethod
+    @abstractmethod
+    def from_settings(cls, common: dict[str, Any], settings: dict[str, Any]) -> Mechanism:
+        """Rebuild the mechanism from the common fields and its `settings`, checking both."""
+
+    def _draw(self, points: FloatArray, source: RandomSource) -> NDArray[np.intp]:
+        ladder = np.cumsum(self._rows(points), axis=1)
+        # The last rung can fall short of 1 by rounding; scaling keeps every draw on the ladder.
+        height = uniform_floats(source, len(points)) * ladder[:, -1]
+        return np.minimum((ladder <= height[:, None]).sum(axis=1), self.n_outputs - 1)
+
+    def _inside(self, x: ArrayLike, outside: str) -> FloatArray:
+        choice("outside", outside, ("clamp", "raise"))
+        n_axes = self.bounds.shape[1]
+        points = table("x", x, columns=n_axes) if np.size(x) else np.empty((0, n_axes))
+        low, high = self.bounds
+        if outside == "raise":
+            beyond = int(((points < low) | (points > high)).any(axis=1).sum())
+            if beyond:
+                # Only how many: the points themselves are secret.
+                raise reject("x", "inside the box of the mechanism", f"{beyond} points outside")
+        return np.clip(points, low, high)
+
+    def _chunks(self, count: int) -> Iterator[slice]:
+        step = max(1, _CHUNK_NUMBERS // (self.n_outputs * 2 ** self.bounds.shape[1]))
+        return (slice(start, start + step) for start in range(0, count, step))

@@ -1,0 +1,209 @@
+"""The paper's methods: AIPO, AIPO-E (equal split) and AIPO-R (relaxed, not private)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from metricdp._validation import FloatArray, integer
+from metricdp.budget import budgets_from_shares, compose, equal_shares, search_shares
+from metricdp.errors import SolverError
+from metricdp.grid import Grid
+from metricdp.mechanisms.log_convex import LogConvex, interpolate
+from metricdp.methods.options import Clock, GridOptions, require_memory
+from metricdp.problem import Problem
+from metricdp.programs.aipo import approx_apo, memory_estimate_gb, neighbour_inequalities, surrogate_cost
+from metricdp.programs.base import Program
+from metricdp.repair import make_feasible
+from metricdp.solvers import Solution, solve
+
+__all__ = ["AipoOptions", "fit_aipo"]
+
+# Share of ε that is not spent on slopes but kept for rounding: rows are computed in floating point, and the
+# certificate charges their error to the budget.
+_KEPT_FOR_ROUNDING = 4e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class AipoOptions(GridOptions):
+    """Options of the AIPO family beside the grid's.
+
+    splits : how many budget splits may be tried ("aipo" only).
+    refine : descend on the true, non-convex APO objective from the Approx-APO solution.
+    """
+
+    splits: int = 12
+    refine: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        integer("splits", self.splits, 1)
+
+
+def fit_aipo(problem: Problem, epsilon: float, method: str, options: AipoOptions) -> LogConvex:
+    """Design a log-convex mechanism (the paper's steps 1 and 2); `method` names the variant."""
+    shape = tuple(count + 1 for count in options.cells_per_axis(problem.n_axes))
+    require_memory(
+        memory_estimate_gb(shape, problem.n_outputs),
+        f"`cells` with {' x '.join(map(str, shape))} anchors and {problem.n_outputs} outputs",
+        "take fewer `cells`",
+    )
+    design = _Design(problem, options.grid(problem), options, Clock(options.time_limit))
+    # Proposition 3 doubles the Lipschitz constant, so half of ε is what anchors may spend.
+    total = epsilon * (1 - _KEPT_FOR_ROUNDING) / 2
+    if method == "aipo-r":
+        design.solve_split(np.full(problem.n_axes, epsilon))
+    elif method == "aipo-e" or problem.p == 1 or problem.n_axes == 1:
+        design.solve_split(budgets_from_shares(equal_shares(problem.n_axes), total, problem.p))
+    else:
+        search_shares(
+            lambda shares: design.solve_split(budgets_from_shares(shares, total, problem.p)),
+            problem.n_axes,
+            options.splits,
+        )
+    if options.refine:
+        design.refine()
+    return LogConvex(
+        outputs=problem.outputs,
+        bounds=problem.bounds,
+        epsilon=epsilon,
+        p=problem.p,
+        method=method,
+        report=design.report(),
+        projection=problem.projection,
+        grid=design.grid,
+        log_table=np.log(design.table),
+    )
+
+
+@dataclass
+class _Design:
+    """The search for one anchor table: what is fixed, and the best found so far by true loss."""
+
+    problem: Problem
+    grid: Grid
+    options: AipoOptions
+    clock: Clock
+    loss: float = np.inf
+    table: FloatArray = field(default_factory=lambda: np.empty(0))
+    budgets: FloatArray = field(default_factory=lambda: np.empty(0))
+    facts: dict[str, Any] = field(default_factory=dict)
+    tried: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.weights = self.grid.weights(self.problem.records)
+        self.cost = surrogate_cost(self.problem, self.grid)
+
+    def true_loss(self, table: FloatArray) -> float:
+        """Return the loss of the normalised interpolant: the objective of APO (Definition 7)."""
+        rows = interpolate(self.weights, np.log(table))
+        return float(self.problem.prior @ np.einsum("ik,ik->i", rows, self.problem.loss))
+
+    def solve_split(self, budgets: FloatArray) -> float:
+        """Solve Approx-APO for one budget split and return its true loss."""
+        if self.clock.over and self.tried:
+            return np.inf
+        program = approx_apo(self.cost, self.grid, budgets)
+        solution = solve(program, solver=self.options.solver, time_limit=self.clock.left)
+        table, mix = self._repaired(program, solution)
+        loss = self.true_loss(table)
+        self.tried.append({"budgets": budgets.tolist(), "loss": loss})
+        if loss < self.loss:
+            self.loss, self.table, self.budgets = loss, table, budgets
+            self.facts = _facts(program, solution, table, mix)
+        self._say(len(self.tried) / self.options.splits, f"split {len(self.tried)}: loss {loss:.4f}")
+        return loss
+
+    def refine(self, rounds: int = 30) -> None:
+        """Descend on APO by sequential linear programs in a shrinking trust region.
+
+        The constraints stay those of Approx-APO; each step minimises the gradient of the true loss with every
+        entry kept within a factor 1 + radius. A step is taken only if the true loss falls.
+        """
+        inequality = neighbour_inequalities(self.grid, self.budgets, self.problem.n_outputs)
+        start, radius, steps = self.loss, 0.5, 0
+        for round_ in range(rounds):
+            if self.clock.over or radius < 1e-3:
+                break
+            before = self.loss
+            if self._try_step(inequality, radius):
+                steps += 1
+                if before - self.loss < 1e-7 * before:
+                    break
+            else:
+                radius /= 4
+            self._say(1.0, f"refinement {round_ + 1}: loss {self.loss:.4f}")
+        self.facts |= {"refine_steps": steps, "loss_before_refine": start}
+
+    def _try_step(self, inequality: sparse.csr_array, radius: float) -> bool:
+        program = Program(
+            self._gradient(), inequality, lower=self.table / (1 + radius), upper=self.table * (1 + radius)
+        )
+        solution = solve(program, solver=self.options.solver, time_limit=self.clock.left)
+        if solution.table is None or not np.isfinite(solution.table).all():
+            return False
+        table, mix = make_feasible(solution.table, inequality)
+        loss = self.true_loss(table)
+        if loss >= self.loss:
+            return False
+        self.loss, self.table = loss, table
+        self.facts |= {"repair_mix": mix}
+        return True
+
+    def _gradient(self) -> FloatArray:
+        """Return ∂(true loss)/∂Z_jk = Σ_x w_j(x) π(x) z_k(x) (L(x, k) − L̄(x)) / Z_jk, L̄ the mean loss at x."""
+        rows = interpolate(self.weights, np.log(self.table))
+        mean = np.einsum("ik,ik->i", rows, self.problem.loss)
+        pull = self.problem.prior[:, None] * rows * (self.problem.loss - mean[:, None])
+        return np.asarray(self.weights.T @ pull) / self.table
+
+    def _repaired(self, program: Program, solution: Solution) -> tuple[FloatArray, float]:
+        """Return a feasible table: the solver's, mended, or uniform where that is better or all there is."""
+        uniform = np.full(program.cost.shape, 1 / program.n_columns)
+        if solution.table is None or not np.isfinite(solution.table).all():
+            if solution.status.usable:  # stopped before it had a point
+                return uniform, 1.0
+            msg = f"{solution.engine} ended with status '{solution.status}' on Approx-APO, which has a solution."
+            raise SolverError(msg)
+        table, mix = make_feasible(solution.table, program.inequality)
+        if program.objective(table) > program.objective(uniform):
+            return uniform, 1.0
+        return table, mix
+
+    def _say(self, fraction: float, words: str) -> None:
+        if self.options.progress is not None:
+            self.options.progress(min(fraction, 1.0), words)
+
+    def report(self) -> dict[str, Any]:
+        """Say how the table came about."""
+        return {
+            **self.facts,
+            "loss": self.loss,
+            "cells": [count - 1 for count in self.grid.shape],
+            "anchors": self.grid.n_anchors,
+            "budgets": self.budgets.tolist(),
+            "budgets_compose_to": compose(self.budgets, self.problem.p),
+            "splits": self.tried,
+            "seconds": self.clock.spent,
+        }
+
+
+def _facts(program: Program, solution: Solution, table: FloatArray, mix: float) -> dict[str, Any]:
+    value = program.objective(table)
+    bound = None if solution.multipliers is None else program.dual_value(solution.multipliers)
+    residual = None
+    if solution.table is not None:
+        residual = float(max((program.inequality @ solution.table.ravel()).max(), -solution.table.min(), 0.0))
+    return {
+        "solver": solution.engine,
+        "status": str(solution.status),
+        "solver_seconds": solution.seconds,
+        "iterations": solution.iterations,
+        "residual": residual,
+        "repair_mix": mix,
+        "surrogate_loss": value,
+        "surrogate_bound": bound,
+    }

@@ -1,0 +1,46 @@
+"""ℓ_p distances, norms and dual exponents."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from metricdp._validation import FloatArray
+
+__all__ = ["dual_exponent", "norm", "pairwise_distances"]
+
+
+def dual_exponent(p: float) -> float:
+    """Return q with 1/p + 1/q = 1.
+
+    Examples
+    --------
+    >>> dual_exponent(2), dual_exponent(1), dual_exponent(float("inf"))
+    (2.0, inf, 1.0)
+    """
+    if p == 1:
+        return math.inf
+    return 1.0 if math.isinf(p) else p / (p - 1)
+
+
+def norm(vectors: FloatArray, p: float, axis: int = -1) -> FloatArray:
+    """Return the ℓ_p norm along `axis`, for any p in [1, ∞].
+
+    Dividing by the largest entry first keeps large p from under- or overflowing.
+    """
+    size = np.abs(vectors)
+    largest = size.max(axis=axis, keepdims=True)
+    if math.isinf(p):
+        return np.asarray(largest.squeeze(axis))
+    scale = np.where(largest > 0, largest, 1.0)
+    return np.asarray((scale * ((size / scale) ** p).sum(axis=axis, keepdims=True) ** (1 / p)).squeeze(axis))
+
+
+def pairwise_distances(left: FloatArray, right: FloatArray, p: float) -> FloatArray:
+    """Return d_p between every row of `left` and every row of `right`."""
+    names = {1.0: "cityblock", 2.0: "euclidean", math.inf: "chebyshev"}
+    if p in names:
+        return np.asarray(cdist(left, right, names[p]))
+    return np.asarray(cdist(left, right, "minkowski", p=p))

@@ -1,0 +1,146 @@
+"""The problem a mechanism is designed for: who may be where, what may be said, what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from metricdp._validation import FloatArray, finite_array, norm_order, reject, table, unit_sum
+from metricdp.metric import pairwise_distances
+
+__all__ = ["Problem"]
+
+LossFunction = Callable[[FloatArray, FloatArray], ArrayLike]
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class Problem:
+    """A validated, immutable design problem.
+
+    Parameters
+    ----------
+    records : (n, N) array
+        Places where a secret may lie; they carry the prior and the loss. The guarantee
+        covers the whole box, not only the records.
+    outputs : (K, N) array
+        What the mechanism may report. Repeated outputs are allowed; each is a report of its own.
+    loss : (n, K) array, "euclidean", "squared" or callable(records, outputs)
+        What it costs to report output k for record i.
+    prior : (n,) array, optional
+        How likely each record is; non-negative, scaled to sum to 1. Uniform by default.
+    p : float
+        Order of the norm that measures distance, in [1, inf].
+    bounds : (2, N) array, optional
+        The box that the guarantee covers, lower corner first. The records' bounding box by default.
+    projection : object, optional
+        How coordinates map to longitude and latitude, for problems made from a city.
+
+    Examples
+    --------
+    >>> problem = Problem([[0.0], [1.0], [2.0]], [[0.0], [2.0]], "euclidean")
+    >>> problem.n_records, problem.n_outputs, problem.n_axes
+    (3, 2, 1)
+    >>> problem.loss.tolist()
+    [[0.0, 2.0], [1.0, 1.0], [2.0, 0.0]]
+    """
+
+    records: FloatArray
+    outputs: FloatArray
+    loss: FloatArray
+    prior: FloatArray
+    p: float
+    bounds: FloatArray
+    projection: Any
+
+    def __init__(
+        self,
+        records: ArrayLike,
+        outputs: ArrayLike,
+        loss: ArrayLike | str | LossFunction,
+        prior: ArrayLike | None = None,
+        p: float = 2,
+        bounds: ArrayLike | None = None,
+        *,
+        projection: Any = None,
+    ) -> None:
+        order = norm_order(p)
+        where = table("records", records)
+        said = table("outputs", outputs, columns=where.shape[1])
+        weight = np.full(len(where), 1 / len(where)) if prior is None else unit_sum("prior", prior, len(where))
+        fields = {
+            "records": where,
+            "outputs": said,
+            "loss": _loss_table(loss, where, said),
+            "prior": weight,
+            "bounds": _box(bounds, where),
+        }
+        for name, array in fields.items():
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+        object.__setattr__(self, "p", order)
+        object.__setattr__(self, "projection", projection)
+
+    @property
+    def n_records(self) -> int:
+        """n, the number of records."""
+        return len(self.records)
+
+    @property
+    def n_outputs(self) -> int:
+        """K, the number of outputs."""
+        return len(self.outputs)
+
+    @property
+    def n_axes(self) -> int:
+        """N, the dimension of the secret domain."""
+        return self.records.shape[1]
+
+    @property
+    def floor(self) -> float:
+        """Expected loss with no privacy at all: every record reports its best output."""
+        return float(self.prior @ self.loss.min(axis=1))
+
+    @property
+    def uniform_loss(self) -> float:
+        """Expected loss of an output drawn uniformly at random, which is perfectly private."""
+        return float(self.prior @ self.loss.mean(axis=1))
+
+
+def _loss_table(loss: ArrayLike | str | LossFunction, records: FloatArray, outputs: FloatArray) -> FloatArray:
+    if isinstance(loss, str):
+        distance = pairwise_distances(records, outputs, 2)
+        if loss == "euclidean":
+            return distance
+        if loss == "squared":
+            return np.square(distance)
+        rule = "an (n, K) array, 'euclidean', 'squared' or a function of (records, outputs)"
+        raise reject("loss", rule, repr(loss))
+    values = finite_array("loss", loss(records, outputs) if callable(loss) else loss)
+    shape = (len(records), len(outputs))
+    if values.shape != shape:
+        raise reject("loss", f"of shape (records, outputs) = {shape}", f"shape {values.shape}")
+    return values
+
+
+def _box(bounds: ArrayLike | None, records: FloatArray) -> FloatArray:
+    lowest, highest = records.min(axis=0), records.max(axis=0)
+    if bounds is None:
+        box = np.array([lowest, highest])
+        remedy = "; all records share that coordinate, so pass `bounds`"
+    else:
+        box = finite_array("bounds", bounds)
+        remedy = ""
+        shape = (2, records.shape[1])
+        if box.shape != shape:
+            raise reject("bounds", f"of shape {shape}, lower corner first", f"shape {box.shape}")
+    for axis, (low, high) in enumerate(box.T):
+        if not low < high:
+            raise reject("bounds", "wider than zero on every axis", f"[{low}, {high}] on axis {axis}{remedy}")
+        outside = int(((records[:, axis] < low) | (records[:, axis] > high)).sum())
+        if outside:
+            raise reject("bounds", "a box that holds every record", f"{outside} records outside on axis {axis}")
+    return box

@@ -1,0 +1,59 @@
+"""What every optimisation looks like to a solver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from metricdp._validation import FloatArray
+
+__all__ = ["Program"]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Minimise ⟨cost, Z⟩ over row-stochastic tables Z (rows, columns) with G·vec(Z) ≤ 0.
+
+    vec(Z) lists Z row by row. Entries are bounded by `lower` and `upper` (0 and no bound if None).
+    Every mechanism table of the library is of this form: rows are distributions and privacy is
+    homogeneous in them.
+    """
+
+    cost: FloatArray
+    inequality: sparse.csr_array
+    lower: FloatArray | None = None
+    upper: FloatArray | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Distributions in the table."""
+        return self.cost.shape[0]
+
+    @property
+    def n_columns(self) -> int:
+        """Outputs."""
+        return self.cost.shape[1]
+
+    def row_sums(self) -> sparse.csr_array:
+        """Return the operator that takes vec(Z) to the sums of its rows."""
+        ones = sparse.csr_array(np.ones((1, self.n_columns)))
+        return sparse.csr_array(sparse.kron(sparse.eye_array(self.n_rows), ones))
+
+    def objective(self, table: FloatArray) -> float:
+        """Return ⟨cost, table⟩."""
+        return float(np.vdot(self.cost, table))
+
+    def dual_value(self, multipliers: FloatArray) -> float:
+        """Return a lower bound on the optimum, from any multipliers of G·vec(Z) ≤ 0.
+
+        For every s ≥ 0 and every feasible Z: ⟨cost, Z⟩ ≥ ⟨cost + Gᵀs, Z⟩ ≥ Σ_rows min_columns (cost + Gᵀs),
+        because each row of Z is a distribution. So the value bounds the optimum however
+        inaccurate the multipliers are; negative ones are taken as zero.
+        """
+        if self.lower is not None or self.upper is not None:
+            msg = "dual_value is for programs without entry bounds"
+            raise ValueError(msg)
+        price = self.cost + (self.inequality.T @ np.maximum(multipliers, 0.0)).reshape(self.cost.shape)
+        return float(price.min(axis=1).sum())
