@@ -11,10 +11,19 @@ from scipy.interpolate import RBFInterpolator
 from metricdp._validation import FloatArray
 from metricdp.metric import dual_exponent, norm
 
-__all__ = ["budgets_from_shares", "compose", "equal_shares", "search_shares"]
+__all__ = ["budgets_from_shares", "compose", "equal_shares", "search_shares", "spendable"]
 
 # Proposed splits closer than this to one already tried would teach nothing.
 _RESOLUTION = 0.01
+
+
+# Share of ε kept back by whoever designs a mechanism; certificates charge up to half of it for rounding errors.
+_KEPT_FOR_ROUNDING = 4e-6
+
+
+def spendable(epsilon: float) -> float:
+    """Return the part of ε that slopes may use; the rest pays for computing probabilities in floating point."""
+    return epsilon * (1 - _KEPT_FOR_ROUNDING)
 
 
 def compose(budgets: FloatArray, p: float) -> float:
@@ -41,7 +50,7 @@ def search_shares(loss_of: Callable[[FloatArray], float], n_axes: int, evaluatio
 
     The paper's appendix on budget allocation: evaluate some splits, fit a surrogate U(shares), evaluate its
     minimiser, repeat. The surrogate is a cubic radial basis interpolant on the simplex (for N = 2 the
-    arc of the paper's Figure 12). `loss_of` is called at most `evaluations` times.
+    paper's arc). `loss_of` is called at most `evaluations` times.
     """
     tried: list[FloatArray] = []
     losses: list[float] = []

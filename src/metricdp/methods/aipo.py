@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from metricdp._validation import FloatArray, integer
-from metricdp.budget import budgets_from_shares, compose, equal_shares, search_shares
+from metricdp.budget import budgets_from_shares, compose, equal_shares, search_shares, spendable
 from metricdp.errors import SolverError
 from metricdp.grid import Grid
 from metricdp.mechanisms.log_convex import LogConvex, interpolate
@@ -21,10 +21,6 @@ from metricdp.repair import make_feasible
 from metricdp.solvers import Solution, solve
 
 __all__ = ["AipoOptions", "fit_aipo"]
-
-# Share of ε that is not spent on slopes but kept for rounding: rows are computed in floating point, and the
-# certificate charges their error to the budget.
-_KEPT_FOR_ROUNDING = 4e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +49,7 @@ def fit_aipo(problem: Problem, epsilon: float, method: str, options: AipoOptions
     )
     design = _Design(problem, options.grid(problem), options, Clock(options.time_limit))
     # Proposition 3 doubles the Lipschitz constant, so half of ε is what anchors may spend.
-    total = epsilon * (1 - _KEPT_FOR_ROUNDING) / 2
+    total = spendable(epsilon) / 2
     if method == "aipo-r":
         design.solve_split(np.full(problem.n_axes, epsilon))
     elif method == "aipo-e" or problem.p == 1 or problem.n_axes == 1:
@@ -124,13 +120,14 @@ class _Design:
         entry kept within a factor 1 + radius. A step is taken only if the true loss falls.
         """
         inequality = neighbour_inequalities(self.grid, self.budgets, self.problem.n_outputs)
-        start, radius, steps = self.loss, 0.5, 0
+        start, radius, steps = self.loss, 1.0, 0
         for round_ in range(rounds):
             if self.clock.over or radius < 1e-3:
                 break
             before = self.loss
             if self._try_step(inequality, radius):
                 steps += 1
+                radius *= 2
                 if before - self.loss < 1e-7 * before:
                     break
             else:
