@@ -1,5 +1,6 @@
 """Design, certify and run metric-differential-privacy mechanisms on continuous and fine-grained data."""
 
+from metricdp import cities
 from metricdp.certify import Certificate, certify
 from metricdp.errors import InvalidInputError, NotCertified, ProblemTooLargeError, SolverError
 from metricdp.files import load
@@ -21,6 +22,7 @@ __all__ = [
     "ProblemTooLargeError",
     "SolverError",
     "certify",
+    "cities",
     "fit",
     "load",
 ]

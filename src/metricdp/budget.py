@@ -15,14 +15,20 @@ __all__ = ["budgets_from_shares", "compose", "equal_shares", "search_shares", "s
 
 # Proposed splits closer than this to one already tried would teach nothing.
 _RESOLUTION = 0.01
+_LEAST_SHARE = 1e-3
+
+# The search ends after this many steps in a row without a worthwhile gain.
+_PATIENCE = 4
+_WORTHWHILE = 1e-4
+_OPTIMISM = 2.0
 
 
-# Share of ε kept back by whoever designs a mechanism; certificates charge up to half of it for rounding errors.
+# Share of ε kept back by whoever designs a mechanism; certificates charge half of it for rounding errors.
 _KEPT_FOR_ROUNDING = 4e-6
 
 
 def spendable(epsilon: float) -> float:
-    """Return the part of ε that slopes may use; the rest pays for computing probabilities in floating point."""
+    """Return the part of ε that slopes may use; the rest pays for computing in floating point."""
     return epsilon * (1 - _KEPT_FOR_ROUNDING)
 
 
@@ -45,30 +51,41 @@ def equal_shares(n_axes: int) -> FloatArray:
     return np.full(n_axes, 1 / n_axes)
 
 
-def search_shares(loss_of: Callable[[FloatArray], float], n_axes: int, evaluations: int) -> None:
+def search_shares(loss_of: Callable[[FloatArray], float | None], n_axes: int, evaluations: int) -> None:
     """Look for the shares of least loss by a response surface; `loss_of` keeps what it likes.
 
     The paper's appendix on budget allocation: evaluate some splits, fit a surrogate U(shares), evaluate its
     minimiser, repeat. The surrogate is a cubic radial basis interpolant on the simplex (for N = 2 the
-    paper's arc). `loss_of` is called at most `evaluations` times.
+    paper's arc). `loss_of` is called at most `evaluations` times; its answer None ends the search.
     """
+    first = list(_first_splits(n_axes))
     tried: list[FloatArray] = []
     losses: list[float] = []
-    for shares in _first_splits(n_axes):
-        if len(tried) < evaluations:
-            tried.append(shares)
-            losses.append(loss_of(shares))
-    proposals = _simplex_points(n_axes)
-    while len(tried) < evaluations:
-        known = np.array(tried)
-        gap = np.linalg.norm(proposals[:, None, :] - known[None, :, :], axis=2).min(axis=1)
-        surface = RBFInterpolator(known[:, :-1], np.array(losses), kernel="cubic", degree=1)
-        predicted = np.where(gap < _RESOLUTION, np.inf, surface(proposals[:, :-1]))
-        best = int(predicted.argmin())
-        if predicted[best] >= min(losses):
+    stale = 0
+    while len(tried) < evaluations and stale < _PATIENCE:
+        shares = (
+            first.pop(0) if first else _propose(np.array(tried), np.array(losses), optimistic=stale % 2 == 1)
+        )
+        loss = loss_of(shares)
+        if loss is None:
             return
-        tried.append(proposals[best])
-        losses.append(loss_of(proposals[best]))
+        better = not losses or loss < min(losses) * (1 - _WORTHWHILE)
+        stale = 0 if better or first else stale + 1
+        tried.append(shares)
+        losses.append(loss)
+
+
+def _propose(tried: FloatArray, losses: FloatArray, *, optimistic: bool) -> FloatArray:
+    """Return the split where the response surface is lowest, away from those tried.
+
+    Optimism about places far from any evaluation, every other time, keeps a bad fit from ending the search.
+    """
+    proposals = _simplex_points(tried.shape[1])
+    gap = np.linalg.norm(proposals[:, None, :] - tried[None, :, :], axis=2).min(axis=1)
+    surface = RBFInterpolator(tried[:, :-1], losses, kernel="cubic", degree=1)(proposals[:, :-1])
+    if optimistic:
+        surface = surface - _OPTIMISM * np.ptp(losses) * gap
+    return np.asarray(proposals[int(np.where(gap < _RESOLUTION, np.inf, surface).argmin())])
 
 
 def _first_splits(n_axes: int) -> Iterator[FloatArray]:
@@ -88,5 +105,9 @@ def _simplex_points(n_axes: int) -> FloatArray:
     """Return many splits to choose from: a fine arc for two axes, a fixed random cover for more."""
     if n_axes == 2:
         first = np.linspace(0.0, 1.0, 201)
-        return np.column_stack([first, 1 - first])
-    return np.random.default_rng(0).dirichlet(np.ones(n_axes), size=4000)
+        points = np.column_stack([first, 1 - first])
+    else:
+        points = np.random.default_rng(0).dirichlet(np.ones(n_axes), size=4000)
+    # An axis without any budget would have to be constant: a solver meets that only roughly, and mixing
+    # with uniform cannot mend it.
+    return (1 - n_axes * _LEAST_SHARE) * points + _LEAST_SHARE

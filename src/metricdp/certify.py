@@ -1,4 +1,4 @@
-"""Proofs that a mechanism is (ε, d_p)-mDP, from its numbers alone: nothing here knows how it was optimised."""
+"""Proofs that a mechanism is (ε, d_p)-mDP, from its numbers alone."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from metricdp.proofs import examine
 
 __all__ = ["Certificate", "certify"]
 
+
 @dataclass(frozen=True)
 class Certificate:
     """What was proved, or the worst counterexample found.
 
     holds : whether the claim was proved.
     claim : the statement, with its domain and its assumptions, in words.
-    worst_ratio : for a proof, a bound on |ln z_k(x) − ln z_k(x')| / (ε d_p(x, x')) over the whole domain; otherwise
-        the worst value found.
+    worst_ratio : for a proof, a bound on |ln z_k(x) − ln z_k(x')| / (ε d_p(x, x')) over the whole domain;
+        otherwise the worst value found.
     worst_where : where that is: points and output.
     checked : how many comparisons the proof or the search made.
     """

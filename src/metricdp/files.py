@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from metricdp._validation import norm_order, positive, table
+from metricdp._validation import norm_order, positive, reject, table
 from metricdp.errors import InvalidInputError
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.log_convex import LogConvex
@@ -84,6 +84,8 @@ def _build(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Mechanism:
         msg = f"format {header['format']} is not known to this version (it reads {_FORMAT})"
         raise InvalidInputError(msg)
     bounds = table("bounds", arrays.pop("bounds"))
+    if len(bounds) != 2 or not (bounds[0] < bounds[1]).all():
+        raise reject("bounds", "a lower and an upper corner", bounds.tolist())
     common = {
         "outputs": table("outputs", arrays.pop("outputs"), columns=bounds.shape[1]),
         "bounds": bounds,

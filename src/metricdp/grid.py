@@ -54,7 +54,7 @@ class Grid:
     def adaptive(
         cls, bounds: FloatArray, cells: int | Sequence[int], records: FloatArray, prior: FloatArray
     ) -> Grid:
-        """Cut each axis at quantiles of 0.8 · (marginal of the records) + 0.2 · uniform: finer where people are."""
+        """Cut each axis at quantiles of 0.8 · (records' marginal) + 0.2 · uniform: finer where people are."""
         axes = []
         for axis, edges in enumerate(cls.uniform(bounds, cells).breakpoints):
             # A histogram spreads records that share a coordinate, so that cuts stay apart.
@@ -143,6 +143,4 @@ class Grid:
             sides = np.column_stack([1 - place[:, axis], place[:, axis]])
             weight *= sides[:, corners[:, axis]]
         ends = np.arange(len(points) + 1) * len(corners)
-        return sparse.csr_array(
-            (weight.ravel(), anchor.ravel(), ends), shape=(len(points), self.n_anchors)
-        )
+        return sparse.csr_array((weight.ravel(), anchor.ravel(), ends), shape=(len(points), self.n_anchors))

@@ -40,7 +40,10 @@ def norm(vectors: FloatArray, p: float, axis: int = -1) -> FloatArray:
 
 def pairwise_distances(left: FloatArray, right: FloatArray, p: float) -> FloatArray:
     """Return d_p between every row of `left` and every row of `right`."""
-    names = {1.0: "cityblock", 2.0: "euclidean", math.inf: "chebyshev"}
-    if p in names:
-        return np.asarray(cdist(left, right, names[p]))
-    return np.asarray(cdist(left, right, "minkowski", p=p))
+    if p == 1:
+        return cdist(left, right, "cityblock")
+    if p == 2:
+        return cdist(left, right, "euclidean")
+    if math.isinf(p):
+        return cdist(left, right, "chebyshev")
+    return cdist(left, right, "minkowski", p=p)

@@ -63,4 +63,4 @@ class InsecureSeed:
 
 def uniform_floats(source: RandomSource, count: int) -> FloatArray:
     """Return multiples of 2^-53 in [0, 1), uniform over them."""
-    return (source.words(count) >> np.uint64(11)) * 2.0**-53
+    return (source.words(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53

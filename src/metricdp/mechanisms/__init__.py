@@ -1,0 +1,1 @@
+"""Immutable mechanisms, one file per kind; none knows how it was optimised."""

@@ -54,6 +54,8 @@ class LogConvex(Mechanism):
         """Rebuild from a file's fields."""
         n_axes = common["bounds"].shape[1]
         grid = Grid.from_breakpoints([settings[f"breakpoints_{axis}"] for axis in range(n_axes)])
+        if not np.array_equal(grid.bounds, common["bounds"]):
+            raise reject("breakpoints", "arrays that span the box of the mechanism", grid.bounds.tolist())
         log_table = settings["log_table"]
         shape = (grid.n_anchors, len(common["outputs"]))
         if log_table.shape != shape or not np.isfinite(log_table).all():

@@ -98,10 +98,10 @@ class _Design:
         rows = interpolate(self.weights, np.log(table))
         return float(self.problem.prior @ np.einsum("ik,ik->i", rows, self.problem.loss))
 
-    def solve_split(self, budgets: FloatArray) -> float:
-        """Solve Approx-APO for one budget split and return its true loss."""
+    def solve_split(self, budgets: FloatArray) -> float | None:
+        """Solve Approx-APO for one budget split and return its true loss; None when time is up."""
         if self.clock.over and self.tried:
-            return np.inf
+            return None
         program = approx_apo(self.cost, self.grid, budgets)
         solution = solve(program, solver=self.options.solver, time_limit=self.clock.left)
         table, mix = self._repaired(program, solution)
@@ -151,7 +151,7 @@ class _Design:
         return True
 
     def _gradient(self) -> FloatArray:
-        """Return ∂(true loss)/∂Z_jk = Σ_x w_j(x) π(x) z_k(x) (L(x, k) − L̄(x)) / Z_jk, L̄ the mean loss at x."""
+        """Return ∂(true loss)/∂Z_jk = Σ_x w_j(x) π(x) z_k(x) (L(x, k) − E_z L(x, ·)) / Z_jk."""
         rows = interpolate(self.weights, np.log(self.table))
         mean = np.einsum("ik,ik->i", rows, self.problem.loss)
         pull = self.problem.prior[:, None] * rows * (self.problem.loss - mean[:, None])
@@ -163,7 +163,7 @@ class _Design:
         if solution.table is None or not np.isfinite(solution.table).all():
             if solution.status.usable:  # stopped before it had a point
                 return uniform, 1.0
-            msg = f"{solution.engine} ended with status '{solution.status}' on Approx-APO, which has a solution."
+            msg = f"{solution.engine} ended with status '{solution.status}' on a program that has a solution."
             raise SolverError(msg)
         table, mix = make_feasible(solution.table, program.inequality)
         if program.objective(table) > program.objective(uniform):

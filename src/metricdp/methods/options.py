@@ -65,11 +65,16 @@ class GridOptions:
                 return Grid.uniform(problem.bounds, cells)
             return Grid.adaptive(problem.bounds, cells, problem.records, problem.prior)
         if len(self.breakpoints) != problem.n_axes:
-            raise reject("breakpoints", f"one array for each of the {problem.n_axes} axes", len(self.breakpoints))
+            raise reject(
+                "breakpoints", f"one array for each of the {problem.n_axes} axes", len(self.breakpoints)
+            )
         grid = Grid.from_breakpoints(self.breakpoints)
         if not np.array_equal(grid.bounds, problem.bounds):
-            raise reject("breakpoints", f"arrays that start and end at the box {problem.bounds.tolist()}",
-                         f"{grid.bounds.tolist()}")
+            raise reject(
+                "breakpoints",
+                f"arrays that start and end at the box {problem.bounds.tolist()}",
+                f"{grid.bounds.tolist()}",
+            )
         return grid
 
 
@@ -100,7 +105,5 @@ def require_memory(needed_gb: float, what: str, remedy: str) -> None:
     """Refuse work that would not fit, before allocating for it."""
     available_gb = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
     if needed_gb > available_gb:
-        msg = (
-            f"{what} needs about {needed_gb:.3g} GB of memory and {available_gb:.3g} GB are free; {remedy}."
-        )
+        msg = f"{what} needs about {needed_gb:.3g} GB of memory and {available_gb:.3g} GB are free; {remedy}."
         raise ProblemTooLargeError(msg)

@@ -16,7 +16,7 @@ __all__: list[str] = []
 
 @examine.register
 def _log_convex(mechanism: LogConvex) -> Finding:
-    """Check Theorem 2 and Proposition 3: 2 ‖s‖_q ≤ ε, with s_ℓ the steepest ℓ-neighbour slope of the log table.
+    """Check Theorem 2 and Proposition 3: 2 ‖s‖_q ≤ ε, s_ℓ the steepest ℓ-neighbour slope of the log table.
 
     The table holds the numbers that `probabilities` uses, so no tolerance is needed; only the rounding of the
     rows computed from it is charged, as a share of ε.
@@ -26,15 +26,16 @@ def _log_convex(mechanism: LogConvex) -> Finding:
     if ratio <= 1 - ROUNDING_SHARE:
         resolution = _log_convex_resolution(mechanism)
         claim = (
-            f"({mechanism.epsilon}, d_{mechanism.p:g})-mDP on the whole box: twice the steepest slopes between "
-            f"neighbouring anchors compose to {ratio:.6g} of epsilon (Theorem 2, Proposition 3). Probabilities are computed "
-            f"in floating point; pairs of points closer than {resolution:.2g} are not claimed."
+            f"({mechanism.epsilon}, d_{mechanism.p:g})-mDP on the whole box: twice the steepest slopes "
+            f"between neighbouring anchors compose to {ratio:.6g} of epsilon (Theorem 2, Proposition 3). "
+            "Probabilities are computed in floating point; pairs of points closer than "
+            f"{resolution:.2g} are not claimed."
         )
-        return Finding(True, claim, ratio, where, checked)
+        return Finding(holds=True, claim=claim, worst_ratio=ratio, worst_where=where, checked=checked)
     worst, where, tried = _steepest_interpolant(mechanism)
     claim = f"Not proved to be ({mechanism.epsilon}, d_{mechanism.p:g})-mDP"
     claim += "; the pair shown violates it." if worst > 1 else "; no violating pair was found either."
-    return Finding(False, claim, worst, where, checked + tried)
+    return Finding(holds=False, claim=claim, worst_ratio=worst, worst_where=where, checked=checked + tried)
 
 
 def _steepest_slopes(mechanism: LogConvex) -> tuple[FloatArray, dict[str, Any], int]:
@@ -58,9 +59,9 @@ def _steepest_slopes(mechanism: LogConvex) -> tuple[FloatArray, dict[str, Any], 
 def _log_convex_resolution(mechanism: LogConvex) -> float:
     """Return the distance beyond which rounding cannot break the claim.
 
-    A computed probability is off by a factor e^{±u} at most: u counts the roundings of the weights, of the sum of 2^N
-    terms of size ≤ max |ln Z|, of exp and of the normalising sum. A pair at distance d is then off by 2u at
-    most, and ε · d · share pays for it from d = 2u / (ε · share) on.
+    A computed probability is off by a factor e^{±u} at most: u counts the roundings of the weights, of the
+    sum of 2^N terms of size ≤ max |ln Z|, of exp and of the normalising sum. A pair at distance d is then
+    off by 2u at most, and ε · d · share pays for it from d = 2u / (ε · share) on.
     """
     n_axes, n_outputs = mechanism.grid.n_axes, mechanism.n_outputs
     largest = float(np.abs(mechanism.log_table).max())
@@ -70,7 +71,7 @@ def _log_convex_resolution(mechanism: LogConvex) -> float:
 
 
 def _steepest_interpolant(mechanism: LogConvex, samples: int = 20_000) -> tuple[float, dict[str, Any], int]:
-    """Look for the largest ‖∇ ln z_k‖_q / ε, near the corners of cells and at random; return a pair that shows it."""
+    """Look for the largest ‖∇ ln z_k‖_q / ε, near cell corners and at random; return a pair that shows it."""
     grid = mechanism.grid
     low, high = grid.bounds
     spread = np.random.default_rng(0).uniform(low, high, size=(samples, grid.n_axes))
@@ -99,7 +100,9 @@ def _signs(n_axes: int) -> FloatArray:
     return np.stack(np.meshgrid(*[[-1.0, 1.0]] * n_axes, indexing="ij"), axis=-1).reshape(-1, n_axes)
 
 
-def _pair_along(point: FloatArray, gradient: FloatArray, p: float, step: float, bounds: FloatArray) -> FloatArray:
+def _pair_along(
+    point: FloatArray, gradient: FloatArray, p: float, step: float, bounds: FloatArray
+) -> FloatArray:
     """Return two points around `point` in the direction that Hölder's inequality makes tight for d_p."""
     q = dual_exponent(p)
     if np.isinf(q):

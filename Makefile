@@ -1,0 +1,30 @@
+# Two commands do everything: `make demo` and `make test`. Both make their own environment.
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.metricdp-installed
+
+.PHONY: demo test test-all lint clean
+
+demo: $(STAMP)
+	$(BIN)/metricdp demo --out demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-all: $(STAMP)
+	$(BIN)/python -m pytest -n 2
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+$(STAMP): pyproject.toml
+	@python3 -c 'import sys; sys.exit("metricdp needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	test -x $(BIN)/python || python3 -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"  # --group
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[all]" --group dev
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) demo

@@ -1,0 +1,141 @@
+"""Road networks as a folder of CSV files: nodes, edges and, without edges, distances to one task."""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from metricdp.cities._checks import IntArray, Source, check_lengths, check_nodes, index_of_ids
+from metricdp.cities.network import RoadNetwork
+from metricdp.errors import InvalidInputError
+
+__all__ = ["find_table", "read_folder"]
+
+NODE_COLUMNS = {"id": "int64", "lon": "float64", "lat": "float64"}
+EDGE_COLUMNS = {"u": "int64", "v": "int64", "length_m": "float64"}
+TASK_COLUMNS = {"id": "int64", "road_dist_m": "float64"}
+# From 3.1 on pandas always reads floats exactly and warns when asked to.
+EXACT: dict[str, Any] = (
+    {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
+)
+# What pandas and lzma raise for files that end early, are not xz, not text or not a table.
+UNREADABLE = (
+    lzma.LZMAError,
+    EOFError,
+    OSError,
+    UnicodeDecodeError,
+    pd.errors.ParserError,
+    pd.errors.EmptyDataError,
+)
+
+
+def read_folder(folder: Path, name: str | None = None) -> RoadNetwork:
+    """Read `nodes.csv[.xz]` (id, lon, lat) and `edges.csv[.xz]` (u, v, length_m) from `folder`.
+
+    A folder without edges may hold `distance_to_task.csv[.xz]` (id, road_dist_m) instead: the road distance
+    of every node to one task, the node at distance zero.
+    """
+    paths = {key: find_table(folder, key) for key in ("nodes", "edges", "distance_to_task")}
+    if paths["nodes"] is None:
+        raise InvalidInputError(f"`{folder}` must be a folder with nodes.csv or nodes.csv.xz, got neither.")
+    nodes, source = _read(paths["nodes"], NODE_COLUMNS)
+    ids = nodes["id"].to_numpy(np.int64)
+    lon, lat = nodes["lon"].to_numpy(np.float64), nodes["lat"].to_numpy(np.float64)
+    check_nodes(source, ids, lon, lat)
+    columns: dict[str, Any] = {}
+    if paths["edges"] is not None:
+        columns |= _edge_columns(paths["edges"], ids)
+    if paths["distance_to_task"] is not None:
+        columns |= _task_columns(paths["distance_to_task"], ids)
+    if not columns:
+        rule = "a folder with edges.csv[.xz] or distance_to_task.csv[.xz] next to the nodes"
+        raise InvalidInputError(f"`{folder}` must be {rule}, got neither.")
+    return RoadNetwork(name or folder.resolve().name, ids, lon, lat, **columns)
+
+
+def find_table(folder: Path, key: str) -> Path | None:
+    """Return the one file that holds table `key`, or None."""
+    found = [path for path in (folder / f"{key}.csv", folder / f"{key}.csv.xz") if path.is_file()]
+    if len(found) > 1:
+        names = f"both {found[0].name} and {found[1].name}"
+        raise InvalidInputError(f"`{folder}` must be a folder with one file of {key}, got {names}.")
+    return found[0] if found else None
+
+
+def _edge_columns(path: Path, ids: IntArray) -> dict[str, Any]:
+    edges, source = _read(path, EDGE_COLUMNS)
+    if len(edges) == 0:
+        raise source.broken("u", "present for at least one edge (the network is empty)", "no edges")
+    length = edges["length_m"].to_numpy(np.float64)
+    check_lengths(source, length)
+    ends = {key: index_of_ids(source, key, edges[key].to_numpy(np.int64), ids) for key in ("u", "v")}
+    return {**ends, "length_m": length}
+
+
+def _task_columns(path: Path, ids: IntArray) -> dict[str, Any]:
+    rows, source = _read(path, TASK_COLUMNS)
+    metres = rows["road_dist_m"].to_numpy(np.float64)
+    check_lengths(source, metres, "road_dist_m")
+    where = index_of_ids(source, "id", rows["id"].to_numpy(np.int64), ids)
+    if len(where) != len(ids) or len(np.unique(where)) != len(ids):
+        got = f"{len(where)} rows for {len(np.unique(where))} of {len(ids)} nodes"
+        raise source.broken("id", "present exactly once for every node", got)
+    distance = np.empty(len(ids))
+    distance[where] = metres
+    if distance.min() > 0:
+        raise source.broken("road_dist_m", "zero at one node, the task", f"{distance.min()} as the smallest")
+    return {"task": int(distance.argmin()), "task_distance_m": distance}
+
+
+def _read(path: Path, columns: dict[str, str]) -> tuple[pd.DataFrame, Source]:
+    """Return the named columns and a source that knows each row's line."""
+    options: dict[str, Any] = {
+        "encoding": "utf-8-sig",
+        "skipinitialspace": True,
+        # Blank lines keep their place, so that row i is line i + 2 in errors.
+        "skip_blank_lines": False,
+        "index_col": False,
+    }
+    try:
+        header = pd.read_csv(path, nrows=0, **options)
+        missing = [column for column in columns if column not in header.columns]
+        if missing:
+            got = "only " + ", ".join(map(str, header.columns))
+            raise Source(str(path)).broken(missing[0], "a column of the file", got)
+        options["usecols"] = list(columns)
+        try:
+            frame = pd.read_csv(path, dtype=columns, **EXACT, **options)
+        except (ValueError, OverflowError) as error:
+            if isinstance(error, UNREADABLE):
+                raise
+            frame = _read_as_text(path, columns, options)
+    except UNREADABLE as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InvalidInputError(f"{path}: the file must be a readable CSV table, got: {reason}.") from error
+    lines = frame.index.to_numpy() + 2
+    return frame, Source(str(path), lambda row: f"on line {lines[row]}")
+
+
+def _read_as_text(path: Path, columns: dict[str, str], options: dict[str, Any]) -> pd.DataFrame:
+    """Convert column by column: slower, but able to say which line cannot be a number."""
+    text = pd.read_csv(path, dtype=str, keep_default_na=False, **options)
+    text = text[(text != "").any(axis=1)]
+    lines = text.index.to_numpy() + 2
+    source = Source(str(path), lambda row: f"on line {lines[row]}")
+    numbers = {}
+    for column, kind in columns.items():
+        shown = text[column].map(repr).to_numpy()
+        if kind == "int64":
+            # 18 digits always fit 64 bits, and no map has longer ids.
+            good = text[column].str.fullmatch(r"\s*[+-]?\d{1,18}\s*").to_numpy(dtype=bool)
+            source.forbid(~good, column, "a whole number", shown)
+            numbers[column] = text[column].str.strip().astype("int64")
+        else:
+            values = pd.to_numeric(text[column], errors="coerce").astype("float64")
+            source.forbid(values.isna().to_numpy(), column, "a number", shown)
+            numbers[column] = values
+    return pd.DataFrame(numbers, index=text.index)

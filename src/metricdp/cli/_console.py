@@ -1,0 +1,52 @@
+"""How commands speak: results on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from metricdp.methods.options import ProgressCallback
+
+__all__ = ["errors", "out", "print_json", "progress_bar"]
+
+out = Console()
+errors = Console(stderr=True)
+
+
+def print_json(answer: dict[str, Any]) -> None:
+    """Print one JSON document; numbers that JSON lacks become text."""
+    sys.stdout.write(json.dumps(_plain(answer), indent=2, ensure_ascii=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[ProgressCallback]:
+    """Show a bar on stderr while work goes on; yields the callback that `fit` takes."""
+    bar = Progress(
+        TextColumn(title),
+        BarColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=errors,
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda fraction, words: bar.update(task, completed=fraction, description=words)
