@@ -1,17 +1,22 @@
 """Design, certify and run metric-differential-privacy mechanisms on continuous and fine-grained data."""
 
 from metricdp import cities
+from metricdp._version import __version__
+from metricdp.audit import Audit, audit
 from metricdp.certify import Certificate, certify
 from metricdp.errors import InvalidInputError, NotCertified, ProblemTooLargeError, SolverError
+from metricdp.evaluate import compare
 from metricdp.files import load
 from metricdp.fit import METHODS, fit
 from metricdp.grid import Grid
+from metricdp.lower_bound import lower_bound
 from metricdp.mechanisms.base import Mechanism
 from metricdp.problem import Problem
 from metricdp.randomness import InsecureSeed
 
 __all__ = [
     "METHODS",
+    "Audit",
     "Certificate",
     "Grid",
     "InsecureSeed",
@@ -21,10 +26,12 @@ __all__ = [
     "Problem",
     "ProblemTooLargeError",
     "SolverError",
+    "__version__",
+    "audit",
     "certify",
     "cities",
+    "compare",
     "fit",
     "load",
+    "lower_bound",
 ]
-
-__version__ = "0.1.0"

@@ -6,22 +6,28 @@ import io
 import json
 import math
 import os
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from metricdp._atomic import atomic_file
 from metricdp._validation import norm_order, positive, reject, table
+from metricdp.cities.projection import Equirectangular
 from metricdp.errors import InvalidInputError
 from metricdp.mechanisms.base import Mechanism
+from metricdp.mechanisms.cellwise import Cellwise
+from metricdp.mechanisms.exponential import Exponential
+from metricdp.mechanisms.laplace import LatticeLaplace
 from metricdp.mechanisms.log_convex import LogConvex
 
 __all__ = ["load", "save"]
 
 _FORMAT = 1
-_KINDS: dict[str, type[Mechanism]] = {kind.kind: kind for kind in (LogConvex,)}
+_KINDS: dict[str, type[Mechanism]] = {
+    kind.kind: kind for kind in (Cellwise, Exponential, LatticeLaplace, LogConvex)
+}
 _ARRAYS = ("outputs", "bounds")
 
 
@@ -36,20 +42,12 @@ def save(mechanism: Mechanism, path: str | Path) -> None:
         "p": "inf" if math.isinf(mechanism.p) else repr(mechanism.p),
         "method": mechanism.method,
         "report": mechanism.report,
+        "projection": None if mechanism.projection is None else mechanism.projection.to_dict(),
         "settings": {name: value for name, value in settings.items() if name not in arrays},
     }
     arrays |= {name: getattr(mechanism, name) for name in _ARRAYS}
-    target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            _write(stream, header, arrays)
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with atomic_file(path) as stream:
+        _write(stream, header, arrays)
 
 
 def _write(stream: Any, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -83,6 +81,7 @@ def _build(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Mechanism:
     if header["format"] != _FORMAT:
         msg = f"format {header['format']} is not known to this version (it reads {_FORMAT})"
         raise InvalidInputError(msg)
+    projection = header.get("projection")
     bounds = table("bounds", arrays.pop("bounds"))
     if len(bounds) != 2 or not (bounds[0] < bounds[1]).all():
         raise reject("bounds", "a lower and an upper corner", bounds.tolist())
@@ -93,5 +92,6 @@ def _build(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Mechanism:
         "p": norm_order(header["p"]),
         "method": str(header["method"]),
         "report": dict(header["report"]),
+        "projection": None if projection is None else Equirectangular.from_dict(projection),
     }
     return _KINDS[header["kind"]].from_settings(common, {**header["settings"], **arrays})

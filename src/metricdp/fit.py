@@ -12,6 +12,17 @@ from metricdp.certify import certify as prove
 from metricdp.errors import InvalidInputError, NotCertified
 from metricdp.mechanisms.base import Mechanism
 from metricdp.methods.aipo import AipoOptions, fit_aipo
+from metricdp.methods.cellwise import ConstOptOptions, GridLpOptions, fit_constopt, fit_grid_lp
+from metricdp.methods.closed_form import (
+    ExponentialOptions,
+    LaplaceOptions,
+    TruncatedOptions,
+    fit_em,
+    fit_em_remap,
+    fit_laplace,
+    fit_laplace_remap,
+    fit_tem,
+)
 from metricdp.problem import Problem
 
 __all__ = ["METHODS", "fit"]
@@ -26,6 +37,13 @@ class _Method:
 METHODS: dict[str, _Method] = {
     "auto": _Method(partial(fit_aipo, method="aipo"), AipoOptions),
     **{name: _Method(partial(fit_aipo, method=name), AipoOptions) for name in ("aipo", "aipo-e", "aipo-r")},
+    "em": _Method(fit_em, ExponentialOptions),
+    "tem": _Method(fit_tem, TruncatedOptions),
+    "em-remap": _Method(fit_em_remap, ExponentialOptions),
+    "laplace": _Method(fit_laplace, LaplaceOptions),
+    "laplace-remap": _Method(fit_laplace_remap, LaplaceOptions),
+    "lp": _Method(fit_grid_lp, GridLpOptions),
+    "copt": _Method(fit_constopt, ConstOptOptions),
 }
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -100,6 +102,15 @@ class Problem:
     def n_axes(self) -> int:
         """N, the dimension of the secret domain."""
         return self.records.shape[1]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of everything that matters for a design: equal problems have equal fingerprints."""
+        digest = hashlib.sha256(repr(self.p).encode())
+        for array in (self.records, self.outputs, self.loss, self.prior, self.bounds):
+            digest.update(repr(array.shape).encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
 
     @property
     def floor(self) -> float:

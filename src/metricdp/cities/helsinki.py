@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import importlib.util
 import os
-import tempfile
 import zipfile
 import zlib
 from importlib.metadata import version
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from metricdp._atomic import atomic_file
 from metricdp.cities._optional import optional
 from metricdp.cities.network import RoadNetwork
 from metricdp.cities.read_pbf import read_pbf
@@ -80,12 +80,5 @@ def _from_cache(path: Path) -> RoadNetwork | None:
 
 def _to_cache(network: RoadNetwork, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Written aside and renamed, so that another process never reads half a file.
-    handle, aside = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez_compressed(file, **{column: getattr(network, column) for column in COLUMNS})
-        Path(aside).replace(path)
-    except BaseException:
-        Path(aside).unlink(missing_ok=True)
-        raise
+    with atomic_file(path) as file:
+        np.savez_compressed(file, **{column: getattr(network, column) for column in COLUMNS})

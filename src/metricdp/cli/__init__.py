@@ -8,7 +8,11 @@ import typer
 from rich.text import Text
 
 from metricdp.cli._console import errors
-from metricdp.cli.fit import certify_command, fit_command
+from metricdp.cli.check import audit_command, certify_command
+from metricdp.cli.city import cities_app
+from metricdp.cli.compare import compare_command
+from metricdp.cli.demo import demo_command
+from metricdp.cli.fit import fit_command
 from metricdp.errors import InvalidInputError, NotCertified, SolverError
 
 __all__ = ["app", "main"]
@@ -18,14 +22,18 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # its tracebacks print local variables, which may be coordinates
 )
+app.command("demo")(demo_command)
 app.command("fit")(fit_command)
 app.command("certify")(certify_command)
+app.command("audit")(audit_command)
+app.command("compare")(compare_command)
+app.add_typer(cities_app, name="cities")
 
 
 def main() -> None:
     """Run the command line; what a user can mend is one line on stderr, not a traceback."""
     try:
         app()
-    except (InvalidInputError, NotCertified, SolverError, OSError) as error:
+    except (InvalidInputError, NotCertified, SolverError, OSError, ModuleNotFoundError) as error:
         errors.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
         sys.exit(2)

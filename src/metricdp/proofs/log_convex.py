@@ -10,6 +10,7 @@ from metricdp._validation import FloatArray
 from metricdp.mechanisms.log_convex import LogConvex
 from metricdp.metric import dual_exponent, norm
 from metricdp.proofs.base import ROUNDING_SHARE, ROUNDOFF, Finding, examine
+from metricdp.proofs.search import steepest_pair
 
 __all__: list[str] = []
 
@@ -79,35 +80,8 @@ def _steepest_interpolant(mechanism: LogConvex, samples: int = 20_000) -> tuple[
     # A hair inside the cells, on every side of each anchor, where slopes are extreme.
     corners = grid.anchors[:, None, :] + 1e-3 * side * _signs(grid.n_axes)[None, :, :]
     points = np.clip(np.concatenate([spread, corners.reshape(-1, grid.n_axes)]), low, high)
-    step = 1e-4 * side
-    gradient = np.empty((len(points), mechanism.n_outputs, grid.n_axes))
-    for axis in range(grid.n_axes):
-        move = np.zeros(grid.n_axes)
-        move[axis] = step
-        ahead, behind = np.minimum(points + move, high), np.maximum(points - move, low)
-        change = np.log(mechanism.probabilities(ahead)) - np.log(mechanism.probabilities(behind))
-        gradient[:, :, axis] = change / (ahead - behind)[:, [axis]]
-    size = norm(gradient, dual_exponent(mechanism.p))
-    at, output = np.unravel_index(int(size.argmax()), size.shape)
-    pair = _pair_along(points[at], gradient[at, output], mechanism.p, step, grid.bounds)
-    logs = np.log(mechanism.probabilities(pair)[:, output])
-    distance = float(norm(pair[1] - pair[0], mechanism.p))
-    ratio = abs(float(logs[1] - logs[0])) / (mechanism.epsilon * distance)
-    return ratio, {"points": pair.tolist(), "output": int(output)}, size.size
+    return steepest_pair(mechanism, points, 1e-4 * side)
 
 
 def _signs(n_axes: int) -> FloatArray:
     return np.stack(np.meshgrid(*[[-1.0, 1.0]] * n_axes, indexing="ij"), axis=-1).reshape(-1, n_axes)
-
-
-def _pair_along(
-    point: FloatArray, gradient: FloatArray, p: float, step: float, bounds: FloatArray
-) -> FloatArray:
-    """Return two points around `point` in the direction that Hölder's inequality makes tight for d_p."""
-    q = dual_exponent(p)
-    if np.isinf(q):
-        direction = np.where(np.arange(len(gradient)) == np.abs(gradient).argmax(), np.sign(gradient), 0.0)
-    else:
-        direction = np.sign(gradient) * np.abs(gradient / np.abs(gradient).max()) ** (q - 1)
-    move = step * direction / norm(direction, p)
-    return np.clip(np.array([point - move, point + move]), bounds[0], bounds[1])

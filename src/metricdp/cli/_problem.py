@@ -1,0 +1,78 @@
+"""The options with which every command is told its problem: a city, an `.npz`, or CSV files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from metricdp import cities
+from metricdp._validation import reject
+from metricdp.cities import RoadNetwork
+from metricdp.problem import Problem
+from metricdp.problem_files import read_problem
+
+__all__ = [
+    "City",
+    "JsonFlag",
+    "Loss",
+    "NOutputs",
+    "NTasks",
+    "Norm",
+    "Outputs",
+    "Prior",
+    "ProblemFile",
+    "Records",
+    "Seed",
+    "design_problem",
+    "numbers",
+]
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+ProblemFile = Annotated[
+    Path | None, typer.Argument(help="An .npz with arrays records, outputs and, if you like, loss, prior, bounds.")
+]
+City = Annotated[str | None, typer.Option(help="A city by name, or the path of a network: see `metricdp cities`.")]
+NOutputs = Annotated[int, typer.Option("--n-outputs", help="Places of the city that may be reported.")]
+NTasks = Annotated[int, typer.Option("--n-tasks", help="Places of the city that people travel to.")]
+Seed = Annotated[int, typer.Option(help="Which outputs and tasks are drawn.")]
+Norm = Annotated[float, typer.Option("--p", help="Order of the norm that measures distance: 1, 2, inf, …")]
+Records = Annotated[Path | None, typer.Option(help="CSV of records, instead of an .npz.")]
+Outputs = Annotated[Path | None, typer.Option(help="CSV of outputs.")]
+Loss = Annotated[str | None, typer.Option(help="euclidean, squared, or a CSV (records x outputs).")]
+Prior = Annotated[Path | None, typer.Option(help="CSV with one weight per record.")]
+
+
+def design_problem(
+    file: Path | None,
+    city: str | None,
+    *,
+    n_outputs: int,
+    n_tasks: int,
+    seed: int,
+    p: float,
+    records: Path | None,
+    outputs: Path | None,
+    loss: str | None,
+    prior: Path | None,
+) -> tuple[Problem, RoadNetwork | None]:
+    """Return the problem that the options describe, and the city if it came from one."""
+    if city is None:
+        return read_problem(file, records=records, outputs=outputs, loss=loss, prior=prior, p=p), None
+    if any(given is not None for given in (file, records, outputs, loss, prior)):
+        raise reject("--city", "given alone, without files of records, outputs, loss or prior", city)
+    network = cities.load(city)
+    return network.problem(outputs=n_outputs, tasks=n_tasks, seed=seed, p=p), network
+
+
+def numbers(option: str, text: str) -> list[float]:
+    """Read "0.2,0.4" or "0.2:1.6:0.2" (from, to, step)."""
+    try:
+        if ":" in text:
+            first, last, step = (float(part) for part in text.split(":"))
+            count = round((last - first) / step)
+            return [round(first + index * step, 12) for index in range(count + 1)]
+        return [float(part) for part in text.split(",")]
+    except (ValueError, ZeroDivisionError):
+        raise reject(option, "numbers such as 0.2,0.4 or 0.2:1.6:0.2", repr(text)) from None

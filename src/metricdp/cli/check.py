@@ -1,0 +1,65 @@
+"""`metricdp certify` and `metricdp audit`: is a mechanism file private?"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from metricdp.audit import audit
+from metricdp.certify import Certificate, certify
+from metricdp.cli._console import out, print_json, progress_bar
+from metricdp.cli._problem import JsonFlag
+from metricdp.files import load
+
+__all__ = ["audit_command", "certify_command"]
+
+MechanismFile = Annotated[Path, typer.Argument(help="A mechanism file.")]
+
+
+def certify_command(file: MechanismFile, *, as_json: JsonFlag = False) -> None:
+    """Prove from the file alone that a mechanism is private; exit code 1 if that fails."""
+    mechanism = load(file)
+    certificate = certify(mechanism)
+    if as_json:
+        print_json(certificate.to_dict())
+    else:
+        _show(certificate, city=mechanism.projection is not None)
+    if not certificate.holds:
+        raise typer.Exit(1)
+
+
+def _show(certificate: Certificate, *, city: bool) -> None:
+    verdict = "[bold green]holds[/]" if certificate.holds else "[bold red]does not hold[/]"
+    out.print(f"{verdict}: {certificate.claim}", soft_wrap=True)
+    if certificate.holds and city:
+        ratio = math.exp(certificate.epsilon * 0.5)
+        out.print(
+            f"Two people 500 m apart: no report is more than {ratio:.3g} times likelier from one than from the other."
+        )
+    out.print(f"worst ratio {certificate.worst_ratio:.6f} of ε at {certificate.worst_where}", soft_wrap=True)
+    out.print(f"{certificate.checked:,} comparisons in {certificate.seconds:.2f} s")
+
+
+def audit_command(
+    file: MechanismFile,
+    *,
+    pairs: Annotated[int, typer.Option(help="Pairs of points to compare.")] = 100_000,
+    slack: Annotated[
+        float | None, typer.Option(help="Count as the paper's code does, with this slack in probability.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Search for pairs of points that break the guarantee; exit code 1 if any is found."""
+    with progress_bar("auditing"):
+        found = audit(load(file), pairs=pairs, slack=slack)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        out.print(
+            f"{found.compared:,} comparisons: {found.violation_ratio:.4%} violate; worst ratio {found.max_ratio:.6f} of ε"
+        )
+    if found.violation_ratio > 0:
+        raise typer.Exit(1)

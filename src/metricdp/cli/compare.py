@@ -1,0 +1,78 @@
+"""`metricdp compare`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+import typer
+
+from metricdp.cities.helsinki import cache_folder
+from metricdp.cli import _problem as options
+from metricdp.cli._console import out, progress_bar
+from metricdp.evaluate.compare import compare
+from metricdp.evaluate.figures import loss_figure
+from metricdp.evaluate.tables import markdown_table, rich_table
+from metricdp.fit import METHODS
+from metricdp.problem import Problem
+
+__all__ = ["compare_command"]
+
+
+def compare_command(
+    problem: options.ProblemFile = None,
+    *,
+    epsilons: Annotated[str, typer.Option(help="Budgets: 0.2,0.4 or 0.2:1.6:0.2.")],
+    methods: Annotated[str | None, typer.Option(help=f"Some of: {','.join(METHODS)}. All by default.")] = None,
+    city: options.City = None,
+    n_outputs: options.NOutputs = 20,
+    n_tasks: options.NTasks = 50,
+    seed: options.Seed = 0,
+    p: options.Norm = 2.0,
+    records: options.Records = None,
+    outputs: options.Outputs = None,
+    loss: options.Loss = None,
+    prior: options.Prior = None,
+    clusters: Annotated[int, typer.Option(help="Clusters of the lower bound; more are tighter and slower.")] = 300,
+    workers: Annotated[int, typer.Option(help="Processes.")] = 2,
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder of finished results; an interrupted comparison goes on from it.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the table as CSV.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the losses as a Markdown table.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw loss against ε (.png, .svg or .pdf).")] = None,
+    as_json: options.JsonFlag = False,
+) -> None:
+    """Fit every method at every ε and compare loss, gap to the best possible, violations and time."""
+    design, _ = options.design_problem(
+        problem, city, n_outputs=n_outputs, n_tasks=n_tasks, seed=seed, p=p,
+        records=records, outputs=outputs, loss=loss, prior=prior,
+    )  # fmt: skip
+    with progress_bar("comparing") as progress:
+        frame = compare(
+            design,
+            options.numbers("--epsilons", epsilons),
+            None if methods is None else methods.split(","),
+            clusters=clusters,
+            workers=workers,
+            cache=cache_folder() / "compare" if cache is None else cache,
+            progress=progress,
+        )
+    _write(frame, design, csv, markdown, figure)
+    if as_json:
+        out.file.write(json.dumps(json.loads(frame.to_json(orient="records")), indent=2) + "\n")
+    else:
+        out.print(rich_table(frame, "expected loss"))
+
+
+def _write(
+    frame: pd.DataFrame, problem: Problem, csv: Path | None, markdown: Path | None, figure: Path | None
+) -> None:
+    if csv is not None:
+        frame.to_csv(csv, index=False)
+    if markdown is not None:
+        markdown.write_text(markdown_table(frame))
+    if figure is not None:
+        loss_figure(frame, problem).savefig(figure)

@@ -1,0 +1,154 @@
+"""How far from the best possible: losses that no (ε, d_p)-mDP mechanism can beat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from metricdp._validation import choice, integer, positive, reject
+from metricdp.methods.options import Clock, GridOptions, ProgressCallback, require_memory
+from metricdp.metric import norm
+from metricdp.problem import Problem
+from metricdp.programs.base import Program
+from metricdp.programs.grid_lp import (
+    LEAST_COEFFICIENT,
+    START_NEIGHBOURS,
+    every_output,
+    nearest_pairs,
+    pair_inequalities,
+    solve_lazily,
+)
+from metricdp.programs.lower_bound import (
+    cluster_cost,
+    cluster_records,
+    farthest_distances,
+    least_loss_per_cell,
+)
+from metricdp.solvers import solve
+
+__all__ = ["lower_bound"]
+
+# The dual value is a sum of at most a few million rounded terms; this covers their rounding many times over.
+_ROUNDING = 1e-12
+
+# Bytes per inequality at the peak of an interior-point solve, measured with 500 to 2,000 clusters and
+# rounded up.
+_BYTES_PER_INEQUALITY = 2000
+
+
+def lower_bound(
+    problem: Problem,
+    epsilon: float,
+    clusters: int = 1000,
+    kind: str = "tight",
+    *,
+    neighbours: int = 8,
+    cells: int | Sequence[int] | None = None,
+    seed: int = 0,
+    solver: str = "auto",
+    time_limit: float | None = None,
+    progress: ProgressCallback | None = None,
+) -> float:
+    """Return a number that the expected loss of no (ε, d_p)-mDP mechanism on the box can fall below.
+
+    Parameters
+    ----------
+    problem : Problem
+        Records, outputs, loss, prior, norm and box.
+    epsilon : float
+        Privacy budget per unit of distance.
+    clusters : int
+        For "tight": groups of records. More is tighter and slower.
+    kind : "tight", "paper" or "floor"
+        "floor" is the loss without privacy, Σ π(x) min_k L(x, k). "paper" is Proposition 5 on grid cells,
+        as it stands; it can fall below the floor. "tight" joins records to cluster centres by mDP itself
+        (see `metricdp.programs.lower_bound.cluster_cost`), keeps the centres private from each other, and
+        is at least the floor.
+    neighbours : int
+        For "tight": how many nearest centres each centre is kept private from. Fewer is looser, still valid.
+    cells : int or sequence, optional
+        For "paper": cells along each axis, 16 in the plane by default.
+    seed : int
+        Where clustering starts.
+    solver, time_limit, progress
+        As in `metricdp.fit`. When time runs out the answer is a looser bound.
+
+    Notes
+    -----
+    The answer is a dual value, computed from the solver's multipliers (`Program.dual_value`). Any
+    multipliers give a bound, so it does not rest on the solver's accuracy; 1e-12 of the sizes involved is
+    taken off for rounding.
+
+    Examples
+    --------
+    >>> import metricdp as mdp
+    >>> problem = mdp.Problem([[0.0], [1.0], [2.0]], [[0.0], [2.0]], "euclidean")
+    >>> bool(problem.floor < lower_bound(problem, 1.0) < problem.uniform_loss)
+    True
+    """
+    if not isinstance(problem, Problem):
+        raise reject("problem", "a metricdp.Problem", type(problem).__name__)
+    budget = positive("epsilon", epsilon)
+    choice("kind", kind, ("tight", "paper", "floor"))
+    options = GridOptions(cells=cells, solver=solver, time_limit=time_limit, progress=progress)
+    floor = _rounded_down(problem.floor, problem)
+    if kind == "floor":
+        return floor
+    if kind == "paper":
+        return _by_cells(problem, budget, options)
+    number = integer("clusters", clusters, 1)
+    near = integer("neighbours", neighbours, 1)
+    return max(floor, _by_clusters(problem, budget, number, near, integer("seed", seed, 0), options))
+
+
+def _by_clusters(
+    problem: Problem, epsilon: float, count: int, neighbours: int, seed: int, options: GridOptions
+) -> float:
+    clock = Clock(options.time_limit)
+    count = min(count, problem.n_records)
+    needed = 1.5 * count * min(neighbours, count) * problem.n_outputs * _BYTES_PER_INEQUALITY / 1e9
+    require_memory(needed, f"{count} `clusters` and {problem.n_outputs} outputs", "take fewer `clusters`")
+    groups = cluster_records(problem, count, seed)
+    cost, constant = cluster_cost(problem, epsilon, groups)
+    pairs = nearest_pairs(groups.centres, problem.p, neighbours)
+    # `norm` errs by a few roundings; a longer distance only loosens a constraint.
+    distances = norm(groups.centres[pairs[:, 0]] - groups.centres[pairs[:, 1]], problem.p) * (1 + 1e-14)
+    shrink = np.exp(-epsilon * distances)
+    kept = shrink >= LEAST_COEFFICIENT
+    every_pair, outputs = every_output(pairs[kept], problem.n_outputs)
+    factors = np.repeat(shrink[kept], problem.n_outputs)
+    inequality = pair_inequalities(every_pair, outputs, factors, cost.shape)
+    program = Program(cost, inequality)
+    if options.progress is not None:
+        options.progress(0.1, f"{len(groups.centres)} clusters, {inequality.shape[0]} inequalities")
+    solution = solve(program, solver=options.solver, time_limit=clock.left)
+    multipliers = np.zeros(inequality.shape[0]) if solution.multipliers is None else solution.multipliers
+    if options.progress is not None:
+        options.progress(1.0, f"{solution.engine}: {solution.status}")
+    return _rounded_down(program.dual_value(multipliers) + constant, problem)
+
+
+def _by_cells(problem: Problem, epsilon: float, options: GridOptions) -> float:
+    grid = options.grid(problem)
+    cost, numbers = least_loss_per_cell(problem, grid)
+    needed = 64e-9 * len(numbers) ** 2
+    require_memory(needed, f"`cells` with {len(numbers)} cells", "take fewer `cells`")
+    farthest = farthest_distances(grid, numbers, problem.p) * (1 + 1e-14)
+    places = np.stack(np.unravel_index(numbers, [count - 1 for count in grid.shape]), axis=1)
+    # d̂ of a chain adds cell sizes at every link, so far pairs bind too: all pairs, found lazily.
+    found = solve_lazily(
+        cost,
+        farthest,
+        epsilon,
+        nearest_pairs(places.astype(np.float64), np.inf, START_NEIGHBOURS),
+        solver=options.solver,
+        clock=Clock(options.time_limit),
+        progress=options.progress,
+    )
+    return _rounded_down(found.bound, problem)
+
+
+def _rounded_down(value: float, problem: Problem) -> float:
+    size = float(problem.prior @ np.abs(problem.loss).max(axis=1))
+    return value - _ROUNDING * (abs(value) + size)
