@@ -38,3 +38,11 @@ def random_problem(seed, *, n_axes=2, n_records=60, n_outputs=5, p=2.0, side=4.0
 @pytest.fixture
 def make_problem():
     return random_problem
+
+
+@pytest.fixture(scope="session")
+def rome():
+    """Rome with the usual construction: seed 0, 20 outputs, 50 tasks, p = 2."""
+    if "rome" not in mdp.cities.available():
+        pytest.skip("needs the folder `rome` where METRICDP_DATA points")
+    return mdp.cities.load("rome").problem(outputs=20, tasks=50, seed=0, p=2)

@@ -173,9 +173,7 @@ def test_solver_failure_is_an_error(problem, monkeypatch):
 def test_progress_ends_at_one(problem):
     for design, options in ((fit_grid_lp, GridLpOptions), (fit_constopt, ConstOptOptions)):
         seen = []
-        design(
-            problem, 0.7, options(cells=3, progress=lambda fraction, words, seen=seen: seen.append(fraction))
-        )
+        design(problem, 0.7, options(cells=3, progress=lambda fraction, words, seen=seen: seen.append(fraction)))
         assert seen == sorted(seen)
         assert seen[-1] == 1.0
 
@@ -248,9 +246,7 @@ def test_certificate_shows_a_pair_across_a_border(problem, design):
     assert not certificate.holds
     (left, right), output = certificate.worst_where["points"], certificate.worst_where["output"]
     here, there = mechanism.probabilities([left, right])[:, output]
-    assert certificate.worst_ratio == pytest.approx(
-        abs(math.log(here / there)) / (0.7 * distance(left, right, 2))
-    )
+    assert certificate.worst_ratio == pytest.approx(abs(math.log(here / there)) / (0.7 * distance(left, right, 2)))
     assert certificate.worst_ratio > 1000
     assert distance(left, right, 2) < 1e-5
 
@@ -259,9 +255,7 @@ def cellwise(table, breakpoints=((0.0, 1.0, 2.0), (0.0, 1.0, 2.0))):
     grid = Grid.from_breakpoints(breakpoints)
     table = np.array(table)
     outputs = np.zeros((table.shape[1], grid.n_axes))
-    return Cellwise(
-        outputs=outputs, bounds=grid.bounds, epsilon=1.0, p=2.0, method="lp", grid=grid, table=table
-    )
+    return Cellwise(outputs=outputs, bounds=grid.bounds, epsilon=1.0, p=2.0, method="lp", grid=grid, table=table)
 
 
 def test_certificate_finds_the_steepest_touching_cells():
@@ -291,9 +285,7 @@ def test_settings_round_trip(problem):
     names = ("outputs", "bounds", "epsilon", "p", "method", "report")
     common = {name: getattr(mechanism, name) for name in names}
     again = Cellwise.from_settings(common, mechanism.settings())
-    np.testing.assert_array_equal(
-        again.probabilities(problem.records), mechanism.probabilities(problem.records)
-    )
+    np.testing.assert_array_equal(again.probabilities(problem.records), mechanism.probabilities(problem.records))
     short = {**mechanism.settings(), "table": mechanism.table[:-1]}
     with pytest.raises(InvalidInputError, match=r"`table` must be of shape \(cells, outputs\) = \(6, 4\)"):
         Cellwise.from_settings(common, short)

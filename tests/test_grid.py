@@ -8,18 +8,13 @@ from metricdp import Grid, InvalidInputError
 
 def random_grid(seed, n_axes):
     rng = np.random.default_rng(seed)
-    return Grid.from_breakpoints(
-        [np.cumsum(rng.uniform(0.2, 1.0, size=rng.integers(3, 6))) for _ in range(n_axes)]
-    )
+    return Grid.from_breakpoints([np.cumsum(rng.uniform(0.2, 1.0, size=rng.integers(3, 6))) for _ in range(n_axes)])
 
 
 def naive_weights(grid, x):
     """Definition 5, corner by corner, with the lambdas of Definition 3."""
     weights = np.zeros(grid.n_anchors)
-    base = [
-        max(i for i in range(len(e) - 1) if e[i] <= c or i == 0)
-        for e, c in zip(grid.breakpoints, x, strict=True)
-    ]
+    base = [max(i for i in range(len(e) - 1) if e[i] <= c or i == 0) for e, c in zip(grid.breakpoints, x, strict=True)]
     for gamma in itertools.product((0, 1), repeat=grid.n_axes):
         weight = 1.0
         for axis, g in enumerate(gamma):
@@ -56,9 +51,7 @@ def test_weights_reproduce_linear_functions(n_axes):
 def test_points_outside_are_taken_to_the_box():
     grid = Grid.uniform(np.array([[0.0, 0.0], [1.0, 1.0]]), 3)
     outside = np.array([[-5.0, 0.5], [2.0, 9.0]])
-    assert np.array_equal(
-        grid.weights(outside).toarray(), grid.weights(np.array([[0.0, 0.5], [1.0, 1.0]])).toarray()
-    )
+    assert np.array_equal(grid.weights(outside).toarray(), grid.weights(np.array([[0.0, 0.5], [1.0, 1.0]])).toarray())
 
 
 @pytest.mark.parametrize("n_axes", [1, 2, 3])
@@ -109,7 +102,5 @@ def test_bad_cells(cells, words):
 
 @pytest.mark.parametrize("points", [[0.0], [0.0, 0.0], [1.0, 0.0], [[0.0, 1.0]]])
 def test_bad_breakpoints(points):
-    with pytest.raises(
-        InvalidInputError, match=r"`breakpoints\[0\]` must be at least two strictly increasing"
-    ):
+    with pytest.raises(InvalidInputError, match=r"`breakpoints\[0\]` must be at least two strictly increasing"):
         Grid.from_breakpoints([points])

@@ -261,9 +261,7 @@ def test_remapped_labels_have_the_least_posterior_loss(n_axes, p):
     # The lattice moves records by up to half a square, so near ties may fall to either side.
     assert (chosen - risk.min(axis=1)).max() < 0.04
     assert (mechanism.labels.ravel() == risk.argmin(axis=1)).mean() > 0.97
-    assert not np.array_equal(
-        mechanism.labels, fit_laplace(problem, 1.5, LaplaceOptions(lattice=size)).labels
-    )
+    assert not np.array_equal(mechanism.labels, fit_laplace(problem, 1.5, LaplaceOptions(lattice=size)).labels)
 
 
 def test_remap_beats_nearest_and_finer_lattices_hardly_matter():
@@ -326,9 +324,7 @@ def test_too_much_is_refused_before_it_is_tried():
 )
 def test_bad_files_are_refused(setting, value, words):
     mechanism = patchwork(1, 2, 2, 1.0, (4, 4))
-    common = {
-        name: getattr(mechanism, name) for name in ("outputs", "bounds", "epsilon", "p", "method", "report")
-    }
+    common = {name: getattr(mechanism, name) for name in ("outputs", "bounds", "epsilon", "p", "method", "report")}
     with pytest.raises(InvalidInputError, match=words):
         LatticeLaplace.from_settings(common, {**mechanism.settings(), setting: value})
 

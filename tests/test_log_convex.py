@@ -111,11 +111,7 @@ def test_expected_loss_is_the_double_sum():
     problem = random_problem(2, n_records=12, prior=True)
     mechanism = mdp.fit(problem, 0.8, "aipo-e", cells=2)
     rows = mechanism.probabilities(problem.records)
-    naive = sum(
-        problem.prior[i] * rows[i, k] * problem.loss[i, k]
-        for i in range(12)
-        for k in range(problem.n_outputs)
-    )
+    naive = sum(problem.prior[i] * rows[i, k] * problem.loss[i, k] for i in range(12) for k in range(problem.n_outputs))
     assert mechanism.expected_loss(problem) == pytest.approx(naive, rel=1e-12)
     with pytest.raises(mdp.InvalidInputError, match="`problem` must be over 5 outputs and 2 axes"):
         mechanism.expected_loss(random_problem(0, n_outputs=4))

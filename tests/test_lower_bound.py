@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +14,6 @@ from scipy.optimize import linprog
 from metricdp import InvalidInputError, Problem, ProblemTooLargeError, fit
 from metricdp.lower_bound import lower_bound
 from metricdp.programs.lower_bound import cluster_records
-
-ROME = Path("/tmp/w/rome.npz")
 
 
 def distance(a, b, p):
@@ -34,9 +31,7 @@ def optimum(cost, reach, epsilon):
             row[i, output], row[j, output] = 1.0, -math.exp(epsilon * reach[i, j])
             rows.append(row.ravel())
     sums = np.kron(np.eye(n), np.ones(k))
-    return linprog(
-        cost.ravel(), A_ub=np.array(rows), b_ub=np.zeros(len(rows)), A_eq=sums, b_eq=np.ones(n)
-    ).fun
+    return linprog(cost.ravel(), A_ub=np.array(rows), b_ub=np.zeros(len(rows)), A_eq=sums, b_eq=np.ones(n)).fun
 
 
 def random_problem(seed, n=40, n_axes=2, p=2.0):
@@ -76,9 +71,7 @@ def test_more_clusters_and_neighbours_tighten_it():
     problem = random_problem(4, n=300)
     by_clusters = [lower_bound(problem, 0.5, clusters=count) for count in (3, 30, 300)]
     assert by_clusters[0] < by_clusters[1] < by_clusters[2]
-    assert lower_bound(problem, 0.5, clusters=60, neighbours=2) < lower_bound(
-        problem, 0.5, clusters=60, neighbours=12
-    )
+    assert lower_bound(problem, 0.5, clusters=60, neighbours=2) < lower_bound(problem, 0.5, clusters=60, neighbours=12)
 
 
 def test_less_budget_costs_more():
@@ -111,9 +104,7 @@ def test_paper_bound_against_its_definition(p):
             kept.append((i, j))
             cost.append(problem.prior[here].sum() * problem.loss[here].min(axis=0))
     corners = [list(itertools.product(edges[0][i : i + 2], edges[1][j : j + 2])) for i, j in kept]
-    reach = np.array(
-        [[max(distance(a, b, p) for a in one for b in two) for two in corners] for one in corners]
-    )
+    reach = np.array([[max(distance(a, b, p) for a in one for b in two) for two in corners] for one in corners])
     expected = optimum(np.array(cost), reach, 0.7)
     assert lower_bound(problem, 0.7, kind="paper", cells=3) == pytest.approx(expected, abs=1e-5)
 
@@ -172,9 +163,7 @@ def test_progress_and_seed():
 
 def test_bad_input_is_named():
     problem = random_problem(4)
-    with pytest.raises(
-        InvalidInputError, match="`kind` must be one of 'tight', 'paper', 'floor', got 'best'"
-    ):
+    with pytest.raises(InvalidInputError, match="`kind` must be one of 'tight', 'paper', 'floor', got 'best'"):
         lower_bound(problem, 1.0, kind="best")
     with pytest.raises(InvalidInputError, match="`clusters` must be a whole number of at least 1, got 0"):
         lower_bound(problem, 1.0, clusters=0)
@@ -190,19 +179,8 @@ def test_only_cells_with_records_cost_memory():
     assert lower_bound(problem, 1.0, kind="paper", cells=100_000) == pytest.approx(exact, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("kind", "remedy"), [("tight", "take fewer `clusters`"), ("paper", "take fewer `cells`")]
-)
+@pytest.mark.parametrize(("kind", "remedy"), [("tight", "take fewer `clusters`"), ("paper", "take fewer `cells`")])
 def test_what_would_not_fit_is_refused(monkeypatch, kind, remedy):
     monkeypatch.setattr("metricdp.methods.options.os.sysconf", lambda _: 1)
     with pytest.raises(ProblemTooLargeError, match=remedy):
         lower_bound(random_problem(4), 1.0, kind=kind)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not ROME.exists(), reason=f"{ROME} is not here")
-@pytest.mark.parametrize(("epsilon", "clusters", "least"), [(1.6, 1000, 2.60), (0.4, 2000, 3.58)])
-def test_rome_is_tight(epsilon, clusters, least):
-    stored = np.load(ROME)
-    problem = Problem(stored["records"], stored["outputs"], stored["loss"])
-    assert least <= lower_bound(problem, epsilon, clusters=clusters)

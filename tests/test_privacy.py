@@ -84,9 +84,7 @@ def test_the_certificate_is_proposition_3_by_brute_force(p, n_axes):
                 slope = np.abs(np.log(table[i] / table[j])).max() / abs(a - b).max()
                 steepest[differs[0]] = max(steepest[differs[0]], slope)
     q = {1.0: math.inf, 2.0: 2.0, math.inf: 1.0}[p]
-    assert mdp.certify(mechanism).worst_ratio == pytest.approx(
-        2 * np.linalg.norm(steepest, ord=q) / 1.3, rel=1e-9
-    )
+    assert mdp.certify(mechanism).worst_ratio == pytest.approx(2 * np.linalg.norm(steepest, ord=q) / 1.3, rel=1e-9)
 
 
 def test_one_steep_entry_among_thousands_is_rejected_with_its_place():

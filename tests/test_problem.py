@@ -20,9 +20,7 @@ def test_losses():
     assert squared == pytest.approx(Problem(RECORDS, OUTPUTS, "euclidean").loss ** 2)
     table = np.arange(6.0).reshape(3, 2)
     assert np.array_equal(Problem(RECORDS, OUTPUTS, table).loss, table)
-    assert np.array_equal(
-        Problem(RECORDS, OUTPUTS, lambda x, y: x @ y.T).loss, np.array(RECORDS) @ np.array(OUTPUTS).T
-    )
+    assert np.array_equal(Problem(RECORDS, OUTPUTS, lambda x, y: x @ y.T).loss, np.array(RECORDS) @ np.array(OUTPUTS).T)
 
 
 def test_floor_and_uniform_loss_are_weighted_by_the_prior():

@@ -253,9 +253,7 @@ class _Tally:
 class _Source:
     """Draws pairs of points."""
 
-    def __init__(
-        self, mechanism: Mechanism, points: ArrayLike | None, generator: np.random.Generator
-    ) -> None:
+    def __init__(self, mechanism: Mechanism, points: ArrayLike | None, generator: np.random.Generator) -> None:
         self.generator = generator
         self.low, self.high = mechanism.bounds
         self.sides = self.high - self.low

@@ -63,9 +63,7 @@ def search_shares(loss_of: Callable[[FloatArray], float | None], n_axes: int, ev
     losses: list[float] = []
     stale = 0
     while len(tried) < evaluations and stale < _PATIENCE:
-        shares = (
-            first.pop(0) if first else _propose(np.array(tried), np.array(losses), optimistic=stale % 2 == 1)
-        )
+        shares = first.pop(0) if first else _propose(np.array(tried), np.array(losses), optimistic=stale % 2 == 1)
         loss = loss_of(shares)
         if loss is None:
             return

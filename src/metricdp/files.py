@@ -25,9 +25,7 @@ from metricdp.mechanisms.log_convex import LogConvex
 __all__ = ["load", "save"]
 
 _FORMAT = 1
-_KINDS: dict[str, type[Mechanism]] = {
-    kind.kind: kind for kind in (Cellwise, Exponential, LatticeLaplace, LogConvex)
-}
+_KINDS: dict[str, type[Mechanism]] = {kind.kind: kind for kind in (Cellwise, Exponential, LatticeLaplace, LogConvex)}
 _ARRAYS = ("outputs", "bounds")
 
 

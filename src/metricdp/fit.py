@@ -47,9 +47,7 @@ METHODS: dict[str, _Method] = {
 }
 
 
-def fit(
-    problem: Problem, epsilon: float, method: str = "auto", *, certify: bool = True, **options: Any
-) -> Mechanism:
+def fit(problem: Problem, epsilon: float, method: str = "auto", *, certify: bool = True, **options: Any) -> Mechanism:
     """Design a mechanism for `problem` that is (ε, d_p)-mDP on the whole box.
 
     Parameters

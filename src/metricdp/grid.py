@@ -51,9 +51,7 @@ class Grid:
         )
 
     @classmethod
-    def adaptive(
-        cls, bounds: FloatArray, cells: int | Sequence[int], records: FloatArray, prior: FloatArray
-    ) -> Grid:
+    def adaptive(cls, bounds: FloatArray, cells: int | Sequence[int], records: FloatArray, prior: FloatArray) -> Grid:
         """Cut each axis at quantiles of 0.8 · (records' marginal) + 0.2 · uniform: finer where people are."""
         axes = []
         for axis, edges in enumerate(cls.uniform(bounds, cells).breakpoints):

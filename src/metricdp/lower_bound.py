@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from metricdp._clock import Clock
 from metricdp._validation import choice, integer, positive, reject
-from metricdp.methods.options import Clock, GridOptions, ProgressCallback, require_memory
+from metricdp.methods.options import GridOptions, ProgressCallback, require_memory
 from metricdp.metric import norm
 from metricdp.problem import Problem
 from metricdp.programs.base import Program

@@ -72,9 +72,7 @@ class Problem:
         order = norm_order(p)
         where = table("records", records)
         said = table("outputs", outputs, columns=where.shape[1])
-        weight = (
-            np.full(len(where), 1 / len(where)) if prior is None else unit_sum("prior", prior, len(where))
-        )
+        weight = np.full(len(where), 1 / len(where)) if prior is None else unit_sum("prior", prior, len(where))
         fields = {
             "records": where,
             "outputs": said,
@@ -155,7 +153,5 @@ def _box(bounds: ArrayLike | None, records: FloatArray) -> FloatArray:
             raise reject("bounds", "wider than zero on every axis", f"[{low}, {high}] on axis {axis}{remedy}")
         outside = int(((records[:, axis] < low) | (records[:, axis] > high)).sum())
         if outside:
-            raise reject(
-                "bounds", "a box that holds every record", f"{outside} records outside on axis {axis}"
-            )
+            raise reject("bounds", "a box that holds every record", f"{outside} records outside on axis {axis}")
     return box

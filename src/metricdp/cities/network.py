@@ -152,13 +152,9 @@ class RoadNetwork:
         # Both ends of an edge lie in one component, so looking at one end is enough.
         kept = keep[self.u]
         ends = renumber[self.u[kept]], renumber[self.v[kept]]
-        return RoadNetwork(
-            self.name, self.ids[keep], self.lon[keep], self.lat[keep], *ends, self.length_m[kept]
-        )
+        return RoadNetwork(self.name, self.ids[keep], self.lon[keep], self.lat[keep], *ends, self.length_m[kept])
 
-    def distances_km(
-        self, sources: ArrayLike, *, directed: bool = False, reverse: bool = False
-    ) -> FloatArray:
+    def distances_km(self, sources: ArrayLike, *, directed: bool = False, reverse: bool = False) -> FloatArray:
         """Return (sources, n) road distances in km; infinite where there is no way.
 
         Parameters

@@ -31,7 +31,8 @@ __all__ = [
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 ProblemFile = Annotated[
-    Path | None, typer.Argument(help="An .npz with arrays records, outputs and, if you like, loss, prior, bounds.")
+    Path | None,
+    typer.Argument(help="An .npz with arrays records, outputs and, if you like, loss, prior, bounds."),
 ]
 City = Annotated[str | None, typer.Option(help="A city by name, or the path of a network: see `metricdp cities`.")]
 NOutputs = Annotated[int, typer.Option("--n-outputs", help="Places of the city that may be reported.")]

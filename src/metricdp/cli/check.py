@@ -1,4 +1,4 @@
-"""`metricdp certify` and `metricdp audit`: is a mechanism file private?"""
+"""`metricdp certify` and `metricdp audit`: whether a mechanism file is private."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def audit_command(
         print_json(found.to_dict())
     else:
         out.print(
-            f"{found.compared:,} comparisons: {found.violation_ratio:.4%} violate; worst ratio {found.max_ratio:.6f} of ε"
+            f"{found.compared:,} comparisons: {found.violation_ratio:.4%} violate; "
+            f"worst ratio {found.max_ratio:.6f} of ε"
         )
     if found.violation_ratio > 0:
         raise typer.Exit(1)

@@ -29,7 +29,9 @@ def list_command(*, as_json: JsonFlag = False) -> None:
 
 @cities_app.command("info")
 def info_command(
-    city: Annotated[str, typer.Argument(help="A name, or the path of a network.")], *, as_json: JsonFlag = False
+    city: Annotated[str, typer.Argument(help="A name, or the path of a network.")],
+    *,
+    as_json: JsonFlag = False,
 ) -> None:
     """Say how large a road network is and where it lies."""
     facts = cities.load(city).info()

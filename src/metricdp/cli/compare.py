@@ -38,7 +38,8 @@ def compare_command(
     clusters: Annotated[int, typer.Option(help="Clusters of the lower bound; more are tighter and slower.")] = 300,
     workers: Annotated[int, typer.Option(help="Processes.")] = 2,
     cache: Annotated[
-        Path | None, typer.Option(help="Folder of finished results; an interrupted comparison goes on from it.")
+        Path | None,
+        typer.Option(help="Folder of finished results; an interrupted comparison goes on from it."),
     ] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the table as CSV.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the losses as a Markdown table.")] = None,
@@ -67,9 +68,7 @@ def compare_command(
         out.print(rich_table(frame, "expected loss"))
 
 
-def _write(
-    frame: pd.DataFrame, problem: Problem, csv: Path | None, markdown: Path | None, figure: Path | None
-) -> None:
+def _write(frame: pd.DataFrame, problem: Problem, csv: Path | None, markdown: Path | None, figure: Path | None) -> None:
     if csv is not None:
         frame.to_csv(csv, index=False)
     if markdown is not None:

@@ -26,7 +26,9 @@ _CHOSEN = 8.0
 
 
 def demo_command(
-    folder: Annotated[Path, typer.Option("--out", help="Where to write the mechanism and the pictures.")] = Path("demo"),
+    folder: Annotated[Path, typer.Option("--out", help="Where to write the mechanism and the pictures.")] = Path(
+        "demo"
+    ),
     *,
     workers: Annotated[int, typer.Option(help="Processes.")] = 2,
     as_json: JsonFlag = False,

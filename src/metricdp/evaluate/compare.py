@@ -16,9 +16,9 @@ from typing import Any
 
 import pandas as pd
 
-from metricdp._version import __version__
 from metricdp._atomic import atomic_file
 from metricdp._validation import choice, integer, positive, reject
+from metricdp._version import __version__
 from metricdp.audit import audit
 from metricdp.certify import certify
 from metricdp.errors import InvalidInputError, SolverError

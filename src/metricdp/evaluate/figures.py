@@ -73,7 +73,7 @@ def map_figure(mechanism: Mechanism, point: ArrayLike, city: RoadNetwork | None 
     from matplotlib.collections import LineCollection  # noqa: PLC0415 - an extra
 
     figure, axes = _figure(6.4, 6.8)
-    here = table("point", [point] if np.ndim(point) == 1 else point, columns=2)[0]
+    here = table("point", np.atleast_2d(np.asarray(point, dtype=np.float64)), columns=2)[0]
     row = mechanism.probabilities(here[None, :])[0]
     if city is not None and city.n_edges:
         ends = np.stack([city.xy[city.u], city.xy[city.v]], axis=1)

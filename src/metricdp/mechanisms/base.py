@@ -67,9 +67,7 @@ class Mechanism(ABC):
             rows[part] = self._rows(points[part])
         return rows
 
-    def sample(
-        self, x: ArrayLike, rng: RandomSource | None = None, *, outside: str = "clamp"
-    ) -> NDArray[np.intp]:
+    def sample(self, x: ArrayLike, rng: RandomSource | None = None, *, outside: str = "clamp") -> NDArray[np.intp]:
         """Draw one output for every point and return its index.
 
         Guarantee

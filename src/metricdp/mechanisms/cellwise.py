@@ -70,10 +70,6 @@ class Cellwise(Mechanism):
         shape = (int(np.prod([count - 1 for count in grid.shape])), len(common["outputs"]))
         if rows.shape != shape:
             raise reject("table", f"of shape (cells, outputs) = {shape}", rows.shape)
-        if not (
-            np.isfinite(rows).all()
-            and rows.min() >= 0
-            and np.abs(rows.sum(axis=1) - 1).max() <= _SUM_TOLERANCE
-        ):
+        if not (np.isfinite(rows).all() and rows.min() >= 0 and np.abs(rows.sum(axis=1) - 1).max() <= _SUM_TOLERANCE):
             raise reject("table", "non-negative with rows that sum to 1", "other numbers")
         return cls(**common, grid=grid, table=rows)

@@ -226,9 +226,7 @@ class _Panels:
         low, high = (np.where(first, self.position[:, None], end[:, None]) for end in (self.start, self.stop))
         return low, high
 
-    def seen_from(
-        self, points: FloatArray, which: NDArray[np.intp]
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def seen_from(self, points: FloatArray, which: NDArray[np.intp]) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the offsets (panels, points): a across, t₁ and t₂ along, of some panels from each point."""
         normal = self.normal[which]
         across = self.position[which, None] - points.T[normal]

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from metricdp._clock import Clock
 from metricdp._validation import FloatArray, integer
 from metricdp.budget import budgets_from_shares, compose, equal_shares, search_shares, spendable
 from metricdp.errors import SolverError
 from metricdp.grid import Grid
 from metricdp.mechanisms.log_convex import LogConvex, interpolate
-from metricdp.methods.options import Clock, GridOptions, require_memory
+from metricdp.methods.options import GridOptions, require_memory
 from metricdp.problem import Problem
 from metricdp.programs.aipo import approx_apo, memory_estimate_gb, neighbour_inequalities, surrogate_cost
 from metricdp.programs.base import Program

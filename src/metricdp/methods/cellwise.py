@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from metricdp._clock import Clock
 from metricdp._validation import FloatArray, choice, fraction, integer
 from metricdp.budget import spendable
 from metricdp.grid import Grid
 from metricdp.mechanisms.cellwise import Cellwise, cell_centres, cell_numbers
-from metricdp.methods.options import Clock, GridOptions, require_memory
+from metricdp.methods.options import GridOptions, require_memory
 from metricdp.metric import pairwise_distances
 from metricdp.problem import Problem
 from metricdp.programs.constopt import least_worst_loss

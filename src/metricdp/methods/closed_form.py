@@ -13,6 +13,7 @@ from scipy import fft
 from scipy.ndimage import distance_transform_edt
 from scipy.spatial import KDTree
 
+from metricdp._clock import Clock
 from metricdp._validation import FloatArray, fraction, integer, positive, reject
 from metricdp.budget import spendable
 from metricdp.grid import Grid
@@ -20,7 +21,7 @@ from metricdp.mechanisms.exponential import Exponential
 from metricdp.mechanisms.laplace import LatticeLaplace, NoiseFrame
 from metricdp.mechanisms.lattice import Lattice
 from metricdp.mechanisms.planar_mass import panels_per_edge
-from metricdp.methods.options import Clock, ProgressCallback, require_memory
+from metricdp.methods.options import ProgressCallback, require_memory
 from metricdp.metric import norm
 from metricdp.problem import Problem
 
@@ -182,9 +183,7 @@ def fit_laplace(problem: Problem, epsilon: float, options: LaplaceOptions) -> La
     centres = frame.leave(lattice.centres)
     _, nearest = KDTree(problem.outputs).query(centres, p=problem.p)
     options.say(1.0, "lattice labelled with nearest outputs")
-    return _lattice_laplace(
-        problem, epsilon, "laplace", lattice, np.asarray(nearest), {"seconds": clock.spent}
-    )
+    return _lattice_laplace(problem, epsilon, "laplace", lattice, np.asarray(nearest), {"seconds": clock.spent})
 
 
 def fit_laplace_remap(problem: Problem, epsilon: float, options: LaplaceOptions) -> LatticeLaplace:
@@ -193,9 +192,7 @@ def fit_laplace_remap(problem: Problem, epsilon: float, options: LaplaceOptions)
     frame = NoiseFrame.of(problem.p, problem.n_axes)
     lattice = _lattice(problem, frame, spendable(epsilon), options)
     labels, facts = _bayes_lattice(problem, lattice, frame, spendable(epsilon), options, clock)
-    return _lattice_laplace(
-        problem, epsilon, "laplace-remap", lattice, labels, {**facts, "seconds": clock.spent}
-    )
+    return _lattice_laplace(problem, epsilon, "laplace-remap", lattice, labels, {**facts, "seconds": clock.spent})
 
 
 def _lattice(problem: Problem, frame: NoiseFrame, rate: float, options: LaplaceOptions) -> Lattice:
@@ -291,9 +288,7 @@ class _Blur:
         # Twice the lattice, so that nothing comes round from the other side.
         self.padded: Sequence[int] = [fft.next_fast_len(2 * count - 1, real=True) for count in lattice.shape]
         steps = [np.minimum(np.arange(size), size - np.arange(size)) for size in self.padded]
-        offsets = np.meshgrid(
-            *(n * side for n, side in zip(steps, lattice.pitch, strict=True)), indexing="ij"
-        )
+        offsets = np.meshgrid(*(n * side for n, side in zip(steps, lattice.pitch, strict=True)), indexing="ij")
         kernel = np.exp(-rate * norm(np.stack(offsets, axis=-1), order))
         self.transform = fft.rfftn(kernel)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ from metricdp.errors import ProblemTooLargeError
 from metricdp.grid import Grid
 from metricdp.problem import Problem
 
-__all__ = ["Clock", "GridOptions", "ProgressCallback", "require_memory"]
+__all__ = ["GridOptions", "ProgressCallback", "require_memory"]
 
 ProgressCallback = Callable[[float, str], None]
 
@@ -65,9 +64,7 @@ class GridOptions:
                 return Grid.uniform(problem.bounds, cells)
             return Grid.adaptive(problem.bounds, cells, problem.records, problem.prior)
         if len(self.breakpoints) != problem.n_axes:
-            raise reject(
-                "breakpoints", f"one array for each of the {problem.n_axes} axes", len(self.breakpoints)
-            )
+            raise reject("breakpoints", f"one array for each of the {problem.n_axes} axes", len(self.breakpoints))
         grid = Grid.from_breakpoints(self.breakpoints)
         if not np.array_equal(grid.bounds, problem.bounds):
             raise reject(
@@ -76,29 +73,6 @@ class GridOptions:
                 f"{grid.bounds.tolist()}",
             )
         return grid
-
-
-class Clock:
-    """Seconds spent and left of a time limit."""
-
-    def __init__(self, limit: float | None) -> None:
-        self.started = time.perf_counter()
-        self.limit = limit
-
-    @property
-    def spent(self) -> float:
-        """Seconds since the start."""
-        return time.perf_counter() - self.started
-
-    @property
-    def left(self) -> float | None:
-        """Seconds left, None without a limit; never below a millisecond, so that solvers accept it."""
-        return None if self.limit is None else max(self.limit - self.spent, 1e-3)
-
-    @property
-    def over(self) -> bool:
-        """Whether the limit has passed."""
-        return self.limit is not None and self.spent >= self.limit
 
 
 def require_memory(needed_gb: float, what: str, remedy: str) -> None:

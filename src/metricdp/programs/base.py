@@ -9,7 +9,7 @@ from scipy import sparse
 
 from metricdp._validation import FloatArray
 
-__all__ = ["Program"]
+__all__ = ["Program", "SharedProgram"]
 
 
 @dataclass(frozen=True)
@@ -57,3 +57,47 @@ class Program:
             raise ValueError(msg)
         price = self.cost + (self.inequality.T @ np.maximum(multipliers, 0.0)).reshape(self.cost.shape)
         return float(price.min(axis=1).sum())
+
+
+@dataclass(frozen=True)
+class SharedProgram:
+    """Minimise ⟨cost, Z⟩ over row-stochastic tables Z (rows, columns) whose columns all lie in one cone.
+
+    The cone is given by operators A_0, …, A_d of shape (sites, rows): every column z must satisfy
+    ‖(A_1 z, …, A_d z)‖_2 ≤ A_0 z at every site; with A_0 alone that is A_0 z ≥ 0. Columns meet only in the row
+    sums, which is what the structured solver lives on.
+    """
+
+    cost: FloatArray
+    operators: tuple[sparse.csr_array, ...]
+
+    def objective(self, table: FloatArray) -> float:
+        """Return ⟨cost, table⟩."""
+        return float(np.vdot(self.cost, table))
+
+    def excess(self, table: FloatArray) -> FloatArray:
+        """Return ‖(A_1 Z, …)‖_2 − A_0 Z at every site and column: positive where the cone is left."""
+        return _cone_excess(np.stack([operator @ table for operator in self.operators]))
+
+    def dual_value(self, multipliers: FloatArray) -> float:
+        """Return a lower bound on the optimum, from any multipliers (operators, sites, columns).
+
+        For every y in the (self-dual) cone and every feasible Z: ⟨cost, Z⟩ ≥ ⟨cost − Aᵀy, Z⟩ ≥ Σ_rows min_columns,
+        because each row of Z is a distribution. Multipliers outside the cone are first lifted into it.
+        """
+        lifted = multipliers.copy()
+        lifted[0] += np.maximum(_cone_excess(lifted), 0.0)
+        price = self.cost - sum(operator.T @ part for operator, part in zip(self.operators, lifted, strict=True))
+        return float(price.min(axis=1).sum())
+
+    def expand(self) -> Program:
+        """Return a linear program's general form, for engines that know no structure."""
+        if len(self.operators) > 1:
+            msg = "only a program with one operator is linear"
+            raise ValueError(msg)
+        columns = sparse.eye_array(self.cost.shape[1])
+        return Program(self.cost, sparse.csr_array(-sparse.kron(self.operators[0], columns)))
+
+
+def _cone_excess(points: FloatArray) -> FloatArray:
+    return np.asarray(np.sqrt(np.square(points[1:]).sum(axis=0)) - points[0])

@@ -135,9 +135,7 @@ def _between_near(near: Indices, log_shrink: FloatArray) -> sparse.csr_array:
     return sparse.csr_array((values, columns, ends), shape=(shrink.size, near.size + n_outputs))
 
 
-def _against_far(
-    near: Indices, apart: FloatArray, away: FloatArray, log_sums: FloatArray
-) -> sparse.csr_array:
+def _against_far(near: Indices, apart: FloatArray, away: FloatArray, log_sums: FloatArray) -> sparse.csr_array:
     """Return Q_uv ≤ up_uv Y_v and low_uv Y_v ≤ Q_uv, the tightest of what inputs outside B_v ask for.
 
     `apart` and `away` are distances times s.

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.spatial import cKDTree
 
+from metricdp._clock import Clock
 from metricdp._validation import FloatArray, finite_array, norm_order, positive, reject, table, unit_sum
 from metricdp.errors import SolverError
-from metricdp.methods.options import Clock
 from metricdp.metric import pairwise_distances
 from metricdp.programs.base import Program
 from metricdp.repair import make_feasible
@@ -95,9 +95,7 @@ def every_output(pairs: Pairs, n_outputs: int) -> tuple[Pairs, Indices]:
     return np.repeat(pairs, n_outputs, axis=0), np.tile(np.arange(n_outputs), len(pairs))
 
 
-def pair_inequalities(
-    pairs: Pairs, outputs: Indices, shrink: FloatArray, shape: tuple[int, int]
-) -> sparse.csr_array:
+def pair_inequalities(pairs: Pairs, outputs: Indices, shrink: FloatArray, shape: tuple[int, int]) -> sparse.csr_array:
     """Return shrink · Z_ik − Z_jk ≤ 0 as rows of G, one for each ordered pair (i, j) with its output k.
 
     With shrink = e^{−ε d_ij} it is Z_ik ≤ e^{ε d_ij} Z_jk, divided so that entries stay within [−1, 1].
@@ -135,9 +133,7 @@ def solve_lazily(
     for round_ in range(1, _MOST_ROUNDS + 1):
         pairs, outputs = search.solve()
         if progress is not None:
-            progress(
-                1 - 0.5**round_ if len(pairs) else 1.0, f"round {round_}: {len(pairs)} violated constraints"
-            )
+            progress(1 - 0.5**round_ if len(pairs) else 1.0, f"round {round_}: {len(pairs)} violated constraints")
         if not len(pairs) or search.clock.over:
             break
         search.add(pairs, outputs)
@@ -286,9 +282,7 @@ def optimal_discrete(
     clock = Clock(None if time_limit is None else positive("time_limit", time_limit))
     price = pairwise_distances(where, said, 2) if loss is None else finite_array("loss", loss)
     if price.shape != (len(where), len(said)):
-        raise reject(
-            "loss", f"of shape (inputs, outputs) = {(len(where), len(said))}", f"shape {price.shape}"
-        )
+        raise reject("loss", f"of shape (inputs, outputs) = {(len(where), len(said))}", f"shape {price.shape}")
     weight = np.full(len(where), 1 / len(where)) if prior is None else unit_sum("prior", prior, len(where))
     distances = pairwise_distances(where, where, order)
     if (distances[~np.eye(len(where), dtype=bool)] == 0).any():

@@ -24,9 +24,7 @@ def _exponential(mechanism: Exponential) -> Finding:
     reach = float(norm(mechanism.outputs - mechanism.bounds.mean(axis=0), mechanism.p).max()) + extent
     # The distance and its product with the rate, exp, the sum over outputs, the quotient, the sum over
     # labels.
-    error = ROUNDOFF * (
-        mechanism.rate * reach * (mechanism.bounds.shape[1] + 4) + 2 * mechanism.n_outputs + 8
-    )
+    error = ROUNDOFF * (mechanism.rate * reach * (mechanism.bounds.shape[1] + 4) + 2 * mechanism.n_outputs + 8)
     claim = (
         f"{_statement(mechanism)} on the whole box: weights decay with distance at {ratio / 2:.6g} of "
         "epsilon, and normalising them at most doubles that; what is done to a draw afterwards is "

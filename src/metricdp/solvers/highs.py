@@ -40,7 +40,9 @@ def solve(program: Program, *, time_limit: float | None = None) -> Solution:
         options["time_limit"] = float(time_limit)
     for name, value in options.items():
         _check(engine.setOptionValue(name, value), f"option {name}={value}")
-    _check(engine.passModel(_model(program)), "model")
+    # A warning tells of coefficients below 1e-9, which are taken as zero; the repair mends what that allows.
+    if engine.passModel(_model(program)) == highspy.HighsStatus.kError:
+        raise SolverError("HiGHS did not accept the model.")
     # run() answers kWarning when it stops early; the model status says why.
     if engine.run() == highspy.HighsStatus.kError:
         return Solution(None, None, Status.FAILED, "highs", time.perf_counter() - started, 0)
@@ -53,9 +55,7 @@ def solve(program: Program, *, time_limit: float | None = None) -> Solution:
         if found.dual_valid:
             multipliers = -np.array(found.row_dual)[program.n_rows :]
     # HiGHS turns to simplex without a word when the method asked for is not built in.
-    ran = (
-        "highs-ipm" if info.ipm_iteration_count > 0 or info.simplex_iteration_count <= 0 else "highs-simplex"
-    )
+    ran = "highs-ipm" if info.ipm_iteration_count > 0 or info.simplex_iteration_count <= 0 else "highs-simplex"
     iterations = max(info.ipm_iteration_count, info.simplex_iteration_count)
     return Solution(table, multipliers, status, ran, time.perf_counter() - started, int(iterations))
 
