@@ -107,3 +107,71 @@ def test_errors_are_one_line_and_leave_nothing_behind(folder, arguments, words):
     assert "Traceback" not in answer.stderr
     assert answer.stdout == ""
     assert sorted(f.name for f in folder.iterdir()) == before
+
+
+def test_audit_finds_what_certify_refuses(folder):
+    problem = random_problem(0)
+    mdp.fit(problem, 2.0, "aipo-r", cells=3, certify=False).save(folder / "r.mdp")
+    mdp.fit(problem, 2.0, "em").save(folder / "em.mdp")
+    bad = run("audit", "r.mdp", "--pairs", "2000", "--json", cwd=folder)
+    assert bad.returncode == 1
+    assert json.loads(bad.stdout)["max_ratio"] > 1
+    good = run("audit", "em.mdp", "--pairs", "2000", cwd=folder)
+    assert good.returncode == 0
+    assert "0.0000% violate" in good.stdout
+
+
+def test_compare_writes_every_format(folder):
+    arguments = ["compare", "problem.npz", "--epsilons", "0.5:1.5:0.5", "--methods", "em,laplace-remap", "--clusters", "20"]
+    arguments += ["--cache", "cache", "--csv", "t.csv", "--markdown", "t.md", "--figure", "t.png"]
+    answer = run(*arguments, "--json", cwd=folder)
+    assert answer.returncode == 0, answer.stderr
+    rows = json.loads(answer.stdout)
+    assert [(row["method"], row["epsilon"]) for row in rows] == [
+        (method, epsilon) for epsilon in (0.5, 1.0, 1.5) for method in ("em", "laplace-remap")
+    ]
+    assert all(row["loss"] >= row["lower_bound"] for row in rows)
+    assert (folder / "t.csv").read_text().count("\n") == 7
+    assert "laplace-remap" in (folder / "t.md").read_text()
+    assert (folder / "t.png").read_bytes()[:4] == b"\x89PNG"
+    spoken = run(*arguments, cwd=folder)
+    assert "lower bound" in spoken.stdout
+
+
+def test_cities_import_info_and_list(folder, monkeypatch):
+    source = folder / "raw"
+    source.mkdir()
+    (source / "nodes.csv").write_text("id,lon,lat\n1,10.0,50.0\n2,10.01,50.0\n3,10.01,50.01\n9,10.5,50.5\n")
+    (source / "edges.csv").write_text("u,v,length_m\n1,2,720\n2,3,1120\n")
+    imported = run("cities", "import", "raw", "data/village", cwd=folder)
+    assert imported.returncode == 0, imported.stderr
+    assert "3 nodes and 2 edges" in imported.stdout
+    monkeypatch.setenv("METRICDP_DATA", str(folder / "data"))
+    assert "village" in json.loads(run("cities", "list", "--json", cwd=folder).stdout)["cities"]
+    facts = json.loads(run("cities", "info", "village", "--json", cwd=folder).stdout)
+    assert (facts["nodes"], facts["edges"]) == (3, 2)
+    again = run("cities", "import", "raw", "data/village", cwd=folder)
+    assert again.returncode == 2
+    assert "new or an empty folder" in again.stderr
+    fitted = run("fit", "--city", "village", "--n-outputs", "2", "--n-tasks", "2", "--epsilon", "1", "--method", "em", cwd=folder)
+    assert fitted.returncode == 0, fitted.stderr
+    assert mdp.load(folder / "mechanism.mdp").projection.lat_deg == pytest.approx(50.005)
+    proof = run("certify", "mechanism.mdp", cwd=folder)
+    assert "Two people 500 m apart: no report is more than 1.65 times likelier" in proof.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["cities", "info", "atlantis"], "got 'atlantis'"),
+        (["cities", "import", "nowhere", "x"], "`source` must be an existing file or folder"),
+        (["compare", "problem.npz", "--epsilons", "a:b"], "`--epsilons` must be numbers"),
+        (["fit", "problem.npz", "--city", "helsinki", "--epsilon", "1"], "`--city` must be given alone"),
+        (["certify", "records.csv"], "`path` must be a metricdp mechanism file"),
+    ],
+)
+def test_errors_of_the_other_commands(folder, arguments, words):
+    answer = run(*arguments, cwd=folder)
+    assert answer.returncode == 2
+    assert words in answer.stderr
+    assert "Traceback" not in answer.stderr

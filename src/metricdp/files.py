@@ -21,11 +21,12 @@ from metricdp.mechanisms.cellwise import Cellwise
 from metricdp.mechanisms.exponential import Exponential
 from metricdp.mechanisms.laplace import LatticeLaplace
 from metricdp.mechanisms.log_convex import LogConvex
+from metricdp.mechanisms.spline import Spline
 
 __all__ = ["load", "save"]
 
 _FORMAT = 1
-_KINDS: dict[str, type[Mechanism]] = {kind.kind: kind for kind in (Cellwise, Exponential, LatticeLaplace, LogConvex)}
+_KINDS: dict[str, type[Mechanism]] = {kind.kind: kind for kind in (Cellwise, Exponential, LatticeLaplace, LogConvex, Spline)}
 _ARRAYS = ("outputs", "bounds")
 
 

@@ -23,6 +23,7 @@ from metricdp.methods.closed_form import (
     fit_laplace_remap,
     fit_tem,
 )
+from metricdp.methods.spline import SplineOptions, fit_spline
 from metricdp.problem import Problem
 
 __all__ = ["METHODS", "fit"]
@@ -36,6 +37,7 @@ class _Method:
 
 METHODS: dict[str, _Method] = {
     "auto": _Method(partial(fit_aipo, method="aipo"), AipoOptions),
+    "spline": _Method(fit_spline, SplineOptions),
     **{name: _Method(partial(fit_aipo, method=name), AipoOptions) for name in ("aipo", "aipo-e", "aipo-r")},
     "em": _Method(fit_em, ExponentialOptions),
     "tem": _Method(fit_tem, TruncatedOptions),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -76,6 +77,18 @@ class Grid:
             points.flags.writeable = False
             axes.append(points)
         return cls(tuple(axes))
+
+    def to_arrays(self) -> dict[str, FloatArray]:
+        """Return the breakpoints by name, for files."""
+        return {f"breakpoints_{axis}": points for axis, points in enumerate(self.breakpoints)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any], bounds: FloatArray) -> Grid:
+        """Rebuild from `to_arrays`; the breakpoints must span the box."""
+        grid = cls.from_breakpoints([arrays[f"breakpoints_{axis}"] for axis in range(bounds.shape[1])])
+        if not np.array_equal(grid.bounds, bounds):
+            raise reject("breakpoints", "arrays that span the box of the mechanism", grid.bounds.tolist())
+        return grid
 
     @property
     def n_axes(self) -> int:

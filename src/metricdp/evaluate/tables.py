@@ -14,12 +14,12 @@ def rich_table(frame: pd.DataFrame, title: str) -> Table:
     table.add_column("method")
     for epsilon in _epsilons(frame):
         table.add_column(f"ε = {epsilon:g}", justify="right")
-    table.add_column("private on the continuum")
+    table.add_column("private")
     for method, cells, private in _rows(frame):
         table.add_row(method, *cells, "[green]proved[/]" if private else "[red]no[/]")
     bounds = frame.drop_duplicates("epsilon").sort_values("epsilon")["lower_bound"]
     table.add_section()
-    table.add_row("no private mechanism can beat", *[f"{bound:.3f}" for bound in bounds], "")
+    table.add_row("lower bound", *[f"{bound:.3f}" for bound in bounds], "")
     return table
 
 

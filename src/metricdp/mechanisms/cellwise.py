@@ -58,14 +58,12 @@ class Cellwise(Mechanism):
 
     def settings(self) -> dict[str, Any]:
         """Return the table of rows and the breakpoints."""
-        axes = {f"breakpoints_{axis}": points for axis, points in enumerate(self.grid.breakpoints)}
-        return {"table": self.table, **axes}
+        return {"table": self.table, **self.grid.to_arrays()}
 
     @classmethod
     def from_settings(cls, common: dict[str, Any], settings: dict[str, Any]) -> Cellwise:
         """Rebuild from a file's fields."""
-        n_axes = common["bounds"].shape[1]
-        grid = Grid.from_breakpoints([settings[f"breakpoints_{axis}"] for axis in range(n_axes)])
+        grid = Grid.from_arrays(settings, common["bounds"])
         rows = settings["table"]
         shape = (int(np.prod([count - 1 for count in grid.shape])), len(common["outputs"]))
         if rows.shape != shape:

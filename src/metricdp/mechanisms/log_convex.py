@@ -46,16 +46,12 @@ class LogConvex(Mechanism):
 
     def settings(self) -> dict[str, Any]:
         """Return the anchor table and the breakpoints."""
-        axes = {f"breakpoints_{axis}": points for axis, points in enumerate(self.grid.breakpoints)}
-        return {"log_table": self.log_table, **axes}
+        return {"log_table": self.log_table, **self.grid.to_arrays()}
 
     @classmethod
     def from_settings(cls, common: dict[str, Any], settings: dict[str, Any]) -> LogConvex:
         """Rebuild from a file's fields."""
-        n_axes = common["bounds"].shape[1]
-        grid = Grid.from_breakpoints([settings[f"breakpoints_{axis}"] for axis in range(n_axes)])
-        if not np.array_equal(grid.bounds, common["bounds"]):
-            raise reject("breakpoints", "arrays that span the box of the mechanism", grid.bounds.tolist())
+        grid = Grid.from_arrays(settings, common["bounds"])
         log_table = settings["log_table"]
         shape = (grid.n_anchors, len(common["outputs"]))
         if log_table.shape != shape or not np.isfinite(log_table).all():

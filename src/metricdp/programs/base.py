@@ -9,7 +9,7 @@ from scipy import sparse
 
 from metricdp._validation import FloatArray
 
-__all__ = ["Program", "SharedProgram"]
+__all__ = ["Program", "SharedProgram", "row_sums"]
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,7 @@ class Program:
 
     def row_sums(self) -> sparse.csr_array:
         """Return the operator that takes vec(Z) to the sums of its rows."""
-        ones = sparse.csr_array(np.ones((1, self.n_columns)))
-        return sparse.csr_array(sparse.kron(sparse.eye_array(self.n_rows), ones))
+        return row_sums(self.n_rows, self.n_columns)
 
     def objective(self, table: FloatArray) -> float:
         """Return ⟨cost, table⟩."""
@@ -97,6 +96,11 @@ class SharedProgram:
             raise ValueError(msg)
         columns = sparse.eye_array(self.cost.shape[1])
         return Program(self.cost, sparse.csr_array(-sparse.kron(self.operators[0], columns)))
+
+
+def row_sums(n_rows: int, n_columns: int) -> sparse.csr_array:
+    """Return the operator that takes vec(Z) to the sums of its rows."""
+    return sparse.csr_array(sparse.kron(sparse.eye_array(n_rows), np.ones((1, n_columns))))
 
 
 def _cone_excess(points: FloatArray) -> FloatArray:

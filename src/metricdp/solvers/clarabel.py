@@ -1,17 +1,19 @@
-"""Clarabel: conic programs by a homogeneous interior-point method."""
+"""Clarabel: linear and second-order cone programs by a homogeneous interior-point method."""
 
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import clarabel
 import numpy as np
 from scipy import sparse
 
-from metricdp.programs.base import Program
+from metricdp._validation import FloatArray
+from metricdp.programs.base import Program, SharedProgram, row_sums
 from metricdp.solvers.base import Solution, Status
 
-__all__ = ["solve"]
+__all__ = ["solve", "solve_shared"]
 
 STATUS = {
     "Solved": Status.OPTIMAL,
@@ -25,29 +27,7 @@ STATUS = {
 
 
 def solve(program: Program, *, time_limit: float | None = None) -> Solution:
-    """Solve a program; the answer is interior, accurate to about 1e-9."""
-    started = time.perf_counter()
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-9
-    if time_limit is not None:
-        settings.time_limit = float(time_limit)
-    matrix, right, cones = _conic(program)
-    n_variables = program.cost.size
-    quadratic = sparse.csc_matrix((n_variables, n_variables))
-    found = clarabel.DefaultSolver(quadratic, program.cost.ravel(), matrix, right, cones, settings).solve()
-    status = STATUS.get(str(found.status), Status.FAILED)
-    seconds = time.perf_counter() - started
-    if not status.usable:
-        return Solution(None, None, status, "clarabel", seconds, found.iterations)
-    table = np.array(found.x).reshape(program.cost.shape)
-    n_inequalities = program.inequality.shape[0]
-    multipliers = np.array(found.z)[program.n_rows : program.n_rows + n_inequalities]
-    return Solution(table, multipliers, status, "clarabel", seconds, found.iterations)
-
-
-def _conic(program: Program) -> tuple[sparse.csc_matrix, np.ndarray, list[object]]:
-    """Return A, b and cones of A·x + s = b, s in the cones."""
+    """Solve a linear program; the answer is interior, accurate to about 1e-9."""
     n_variables = program.cost.size
     identity = sparse.eye_array(n_variables)
     lower = np.zeros(n_variables) if program.lower is None else program.lower.ravel()
@@ -56,10 +36,60 @@ def _conic(program: Program) -> tuple[sparse.csc_matrix, np.ndarray, list[object
     if program.upper is not None:
         blocks.append(identity)
         right.append(program.upper.ravel())
-    matrix = sparse.csc_matrix(sparse.vstack(blocks))
     values = np.concatenate(right)
-    cones = [
-        clarabel.ZeroConeT(program.n_rows),
-        clarabel.NonnegativeConeT(len(values) - program.n_rows),
-    ]
-    return matrix, values, cones
+    cones = [clarabel.ZeroConeT(program.n_rows), clarabel.NonnegativeConeT(len(values) - program.n_rows)]
+    first = program.n_rows
+    wanted = slice(first, first + program.inequality.shape[0])
+    return _solve(program.cost, sparse.vstack(blocks), values, cones, wanted, 1e-9, time_limit)
+
+
+def solve_shared(
+    program: SharedProgram, *, gap: float = 1e-7, time_limit: float | None = None, start: FloatArray | None = None
+) -> Solution:
+    """Solve a program with one cone for all outputs, written out in full; `start` is of no use to this engine."""
+    del start
+    n_rows, n_columns = program.cost.shape
+    n_sites, dimension = program.operators[0].shape[0], len(program.operators)
+    columns = sparse.eye_array(n_columns)
+    # Clarabel wants the entries of each cone one after the other.
+    order = np.arange(dimension * n_sites * n_columns).reshape(dimension, -1).T.ravel()
+    stacked = sparse.csr_array(sparse.vstack([-sparse.kron(operator, columns) for operator in program.operators]))
+    matrix = sparse.vstack([row_sums(n_rows, n_columns), stacked[order]])
+    values = np.concatenate([np.ones(n_rows), np.zeros(len(order))])
+    cones: list[Any] = [clarabel.ZeroConeT(n_rows)]
+    if dimension == 1:
+        cones.append(clarabel.NonnegativeConeT(len(order)))
+    else:
+        cones.extend(clarabel.SecondOrderConeT(dimension) for _ in range(n_sites * n_columns))
+    found = _solve(program.cost, matrix, values, cones, slice(n_rows, None), gap, time_limit)
+    if found.multipliers is None:
+        return found
+    multipliers = found.multipliers.reshape(n_sites * n_columns, dimension).T.reshape(dimension, n_sites, n_columns)
+    return Solution(found.table, multipliers, found.status, found.engine, found.seconds, found.iterations)
+
+
+def _solve(
+    cost: FloatArray,
+    matrix: sparse.sparray,
+    right: FloatArray,
+    cones: list[Any],
+    wanted: slice,
+    tolerance: float,
+    time_limit: float | None,
+) -> Solution:
+    """Solve A·x + s = b, s in the cones; return the multipliers of the `wanted` rows."""
+    started = time.perf_counter()
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
+    if time_limit is not None:
+        settings.time_limit = float(time_limit)
+    quadratic = sparse.csc_matrix((cost.size, cost.size))
+    engine = clarabel.DefaultSolver(quadratic, cost.ravel(), sparse.csc_matrix(matrix), right, cones, settings)
+    found = engine.solve()
+    status = STATUS.get(str(found.status), Status.FAILED)
+    seconds = time.perf_counter() - started
+    if not status.usable:
+        return Solution(None, None, status, "clarabel", seconds, found.iterations)
+    table = np.array(found.x).reshape(cost.shape)
+    return Solution(table, np.array(found.z)[wanted], status, "clarabel", seconds, found.iterations)

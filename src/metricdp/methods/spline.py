@@ -1,0 +1,136 @@
+"""The spline method: one convex program on a grid, refined where it pays while time remains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from metricdp._clock import Clock
+from metricdp._validation import FloatArray, choice, fraction, integer, positive, reject
+from metricdp.budget import spendable
+from metricdp.errors import SolverError
+from metricdp.grid import Grid
+from metricdp.mechanisms.spline import Spline
+from metricdp.methods.options import GridOptions, require_memory
+from metricdp.problem import Problem
+from metricdp.programs.base import SharedProgram
+from metricdp.programs.spline import inscribed_polytope, spline_program
+from metricdp.repair import make_shared_feasible
+from metricdp.solvers import SHARED_ENGINES, Solution, solve_shared
+from metricdp.splines import TensorSpline
+
+__all__ = ["SplineOptions", "fit_spline"]
+
+_DEFAULT_CELLS = {1: 128, 2: 24, 3: 6}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplineOptions(GridOptions):
+    """Options of "spline" beside the grid's.
+
+    degree : 1, 2 or 3; 2 is best for the time it takes.
+    gap : relative gap to the program's own optimum at which the solver stops.
+    """
+
+    breakpoints: str | Sequence[ArrayLike] = "adaptive"
+    degree: int = 2
+    gap: float = 1e-5
+
+    def __post_init__(self) -> None:
+        choice("solver", self.solver, ("auto", *SHARED_ENGINES))
+        if self.time_limit is not None:
+            positive("time_limit", self.time_limit)
+        fraction("gap", self.gap)
+        if integer("degree", self.degree, 1) > 3:
+            raise reject("degree", "1, 2 or 3", self.degree)
+
+
+def fit_spline(problem: Problem, epsilon: float, options: SplineOptions) -> Spline:
+    """Design a spline mechanism on the grid that the options give."""
+    clock = Clock(options.time_limit)
+    if options.cells is None and isinstance(options.breakpoints, str):
+        options = replace(options, cells=_DEFAULT_CELLS.get(problem.n_axes, 3))
+    cells = options.cells_per_axis(problem.n_axes)
+    require_memory(
+        memory_estimate_gb(cells, options.degree, problem.n_outputs),
+        f"`cells` = {' x '.join(map(str, cells))} with {problem.n_outputs} outputs",
+        "take fewer `cells`",
+    )
+    return design_on(problem, epsilon, options.grid(problem), options, clock)[0]
+
+
+def design_on(
+    problem: Problem, epsilon: float, grid: Grid, options: SplineOptions, clock: Clock, start: FloatArray | None = None
+) -> tuple[Spline, SharedProgram, Solution]:
+    """Solve the spline program on one grid; return the mechanism, the program and the solver's answer."""
+    spline = TensorSpline(grid, options.degree)
+    program = spline_program(problem, spline, spendable(epsilon))
+    solution = solve_shared(program, solver=options.solver, gap=options.gap, time_limit=clock.left, start=start)
+    if solution.table is None or not np.isfinite(solution.table).all():
+        msg = f"{solution.engine} ended with status '{solution.status}' on a program that has a solution."
+        raise SolverError(msg)
+    table, mix = make_shared_feasible(solution.table, program)
+    rows = np.asarray(spline.extraction @ table)
+    # Convex combinations of distributions; dividing takes away the rounding of the sums.
+    rows /= rows.sum(axis=1, keepdims=True)
+    if options.progress is not None:
+        options.progress(1.0, f"{' x '.join(str(n - 1) for n in grid.shape)} cells: loss {program.objective(table):.4f}")
+    mechanism = Spline(
+        outputs=problem.outputs,
+        bounds=problem.bounds,
+        epsilon=epsilon,
+        p=problem.p,
+        method="spline",
+        report=_report(program, solution, table, mix, grid, options, problem.p) | {"seconds": clock.spent},
+        projection=problem.projection,
+        grid=grid,
+        degree=options.degree,
+        table=rows,
+    )
+    return mechanism, program, solution
+
+
+def memory_estimate_gb(cells: tuple[int, ...], degree: int, n_outputs: int) -> float:
+    """Estimate the peak memory of the structured solver, in GB, from the numbers of cells alone."""
+    coefficients = math.prod(float(count + degree) for count in cells)
+    sites = math.prod(float(degree * count + 1) for count in cells)
+    band = degree * coefficients / max(count + degree for count in cells) + degree
+    dense = 6 * coefficients**2 * 8
+    assembly = sites * (degree + 1) ** (2 * len(cells)) * (len(cells) + 1) ** 2 * 16
+    vectors = 40 * sites * n_outputs * (len(cells) + 1) * 8
+    return float(dense + assembly + vectors + 3 * band * coefficients * n_outputs * 8) / 1e9
+
+
+def _report(
+    program: SharedProgram,
+    solution: Solution,
+    table: FloatArray,
+    mix: float,
+    grid: Grid,
+    options: SplineOptions,
+    p: float,
+) -> dict[str, Any]:
+    loss = program.objective(table)
+    bound = None if solution.multipliers is None else program.dual_value(solution.multipliers)
+    facts = {
+        "solver": solution.engine,
+        "status": str(solution.status),
+        "solver_seconds": solution.seconds,
+        "iterations": solution.iterations,
+        "residual": float(max(program.excess(solution.table).max(), 0.0)) if solution.table is not None else None,
+        "repair_mix": mix,
+        "loss": loss,
+        "program_bound": bound,
+        "gap": None if bound is None else (loss - bound) / max(abs(loss), 1e-300),
+        "cells": [count - 1 for count in grid.shape],
+        "degree": options.degree,
+        "coefficients": table.shape[0],
+    }
+    if p not in (1, 2, math.inf) and grid.n_axes > 1:
+        facts["polytope_share"] = inscribed_polytope(grid.n_axes, p)[1]
+    return facts

@@ -1,0 +1,79 @@
+"""The spline mechanism as one convex program: privacy on the continuum is a cone at every control site."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+from scipy import sparse
+from scipy.spatial import ConvexHull
+
+from metricdp._validation import FloatArray
+from metricdp.metric import dual_exponent, norm
+from metricdp.problem import Problem
+from metricdp.programs.base import SharedProgram
+from metricdp.splines import TensorSpline
+
+__all__ = ["coefficient_cost", "inscribed_polytope", "slope_cones", "spline_program"]
+
+# Vertices of the polytope that stands in for an ℓ_q ball other than those of p = 1, 2 and ∞, by dimension.
+_POLYTOPE_STEPS = {2: 32, 3: 8}
+
+
+def spline_program(problem: Problem, spline: TensorSpline, epsilon: float) -> SharedProgram:
+    """Minimise the expected loss over B-spline coefficients; the loss is exactly linear in them."""
+    return SharedProgram(coefficient_cost(problem, spline), slope_cones(spline, epsilon, problem.p))
+
+
+def coefficient_cost(problem: Problem, spline: TensorSpline) -> FloatArray:
+    """Return c with ⟨c, coefficients⟩ = Σ_records π(x) Σ_k z_k(x) L(x, y_k)."""
+    on_rows = spline.weights(problem.records).T @ (problem.prior[:, None] * problem.loss)
+    return np.asarray(spline.extraction.T @ on_rows)
+
+
+def slope_cones(spline: TensorSpline, epsilon: float, p: float) -> tuple[sparse.csr_array, ...]:
+    """Return operators of the condition ‖g‖_q ≤ ε b at every control site, q dual to p.
+
+    A second-order cone for p = 2; for p = 1 and ∞, where the ℓ_q ball is a cube or a cross-polytope, linear
+    inequalities (stacked in one operator); for other p the linear inequalities of a polytope inside the ball.
+    """
+    value, *slopes = spline.cone_operators()
+    if p == 2 and len(slopes) > 1:
+        return (sparse.csr_array(epsilon * value), *slopes)
+    faces = _dual_ball_faces(len(slopes), p)
+    rows = [
+        epsilon * value - sum(float(part) * slope for part, slope in zip(face, slopes, strict=True)) for face in faces
+    ]
+    return (sparse.csr_array(sparse.vstack(rows)),)
+
+
+def _dual_ball_faces(n_axes: int, p: float) -> FloatArray:
+    """Return vectors n with {‖g‖_q ≤ t} = {n·g ≤ t for all n} (inside it, for p other than 1 and ∞)."""
+    if n_axes == 1 or p == 1:
+        return np.concatenate([np.eye(n_axes), -np.eye(n_axes)])
+    if math.isinf(p):
+        return np.array(list(itertools.product((-1.0, 1.0), repeat=n_axes)))
+    return inscribed_polytope(n_axes, p)[0]
+
+
+def inscribed_polytope(n_axes: int, p: float) -> tuple[FloatArray, float]:
+    """Return faces n (n·g ≤ t) of a polytope inside the ℓ_q ball, and the share of the ball that it keeps.
+
+    The share ρ is the largest with ρ·ball inside the polytope: the program is at least as good as the exact one at ρε.
+    """
+    q = dual_exponent(p)
+    steps = _POLYTOPE_STEPS[n_axes]
+    if n_axes == 2:
+        angle = 2 * np.pi * np.arange(steps) / steps
+        spread = np.column_stack([np.cos(angle), np.sin(angle)])
+    else:
+        ticks = np.linspace(-1, 1, steps + 1)
+        cube = np.array(list(itertools.product(ticks, repeat=n_axes)))
+        spread = cube[np.abs(cube).max(axis=1) == 1]
+    hull = ConvexHull(spread / norm(spread, q)[:, None])
+    normals, offsets = hull.equations[:, :-1], -hull.equations[:, -1]
+    faces = np.unique((normals / offsets[:, None]).round(12), axis=0)
+    # Rounding must not let a face move outwards.
+    faces *= 1 + 1e-9
+    return faces, float(1 / norm(faces, p).max())
