@@ -12,6 +12,7 @@ from metricdp.certify import certify as prove
 from metricdp.errors import InvalidInputError, NotCertified
 from metricdp.mechanisms.base import Mechanism
 from metricdp.methods.aipo import AipoOptions, fit_aipo
+from metricdp.methods.auto import AutoOptions, fit_auto
 from metricdp.methods.cellwise import ConstOptOptions, GridLpOptions, fit_constopt, fit_grid_lp
 from metricdp.methods.closed_form import (
     ExponentialOptions,
@@ -36,7 +37,7 @@ class _Method:
 
 
 METHODS: dict[str, _Method] = {
-    "auto": _Method(partial(fit_aipo, method="aipo"), AipoOptions),
+    "auto": _Method(fit_auto, AutoOptions),
     "spline": _Method(fit_spline, SplineOptions),
     **{name: _Method(partial(fit_aipo, method=name), AipoOptions) for name in ("aipo", "aipo-e", "aipo-r")},
     "em": _Method(fit_em, ExponentialOptions),

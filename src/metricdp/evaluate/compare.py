@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from threadpoolctl import threadpool_limits
 
 from metricdp._atomic import atomic_file
 from metricdp._validation import choice, integer, positive, reject
@@ -150,6 +151,7 @@ _adopted: list[Problem] = []
 def _adopt(problem: Problem) -> None:
     """Keep the problem in this worker, so that it travels once and not with every task."""
     _adopted[:] = [problem]
+    threadpool_limits(1)  # as many workers as cores, so one thread each
 
 
 def _run_adopted(task: _Task) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def map_figure(mechanism: Mechanism, point: ArrayLike, city: RoadNetwork | None 
     axes.set_xlabel("km east")
     axes.set_ylabel("km north")
     axes.set_title(f"{mechanism.method}, ε = {mechanism.epsilon:g} per km")
-    axes.legend(loc="upper left", fontsize=8)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8)
     return figure
 
 

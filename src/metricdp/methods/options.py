@@ -15,7 +15,7 @@ from metricdp.errors import ProblemTooLargeError
 from metricdp.grid import Grid
 from metricdp.problem import Problem
 
-__all__ = ["GridOptions", "ProgressCallback", "require_memory"]
+__all__ = ["GridOptions", "ProgressCallback", "free_memory_gb", "require_memory"]
 
 ProgressCallback = Callable[[float, str], None]
 
@@ -75,9 +75,14 @@ class GridOptions:
         return grid
 
 
+def free_memory_gb() -> float:
+    """Return the memory that is free now, in GB."""
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+
+
 def require_memory(needed_gb: float, what: str, remedy: str) -> None:
     """Refuse work that would not fit, before allocating for it."""
-    available_gb = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+    available_gb = free_memory_gb()
     if needed_gb > available_gb:
         msg = f"{what} needs about {needed_gb:.3g} GB of memory and {available_gb:.3g} GB are free; {remedy}."
         raise ProblemTooLargeError(msg)

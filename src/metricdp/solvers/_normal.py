@@ -23,7 +23,6 @@ from metricdp.solvers._cones import Scaling
 __all__ = ["NormalEquations"]
 
 _MOST_STEPS = 300
-_ACCURACY = 1e-9
 
 
 class NormalEquations:
@@ -51,7 +50,7 @@ class NormalEquations:
         self._steps = 0
         # Conjugate-gradient steps beyond which a new dense factor costs less than going on with the old one;
         # measured from 272 to 3,364 rows.
-        self._worthwhile_steps = min(max(self.n_rows // 16, 8), 60)
+        self._worthwhile_steps = min(max(self.n_rows // 16, 8), 200)
 
     def update(self, scaling: Scaling) -> None:
         """Factor H_k for a new scaling; renew the dense factor if conjugate gradients grew slow with it."""
@@ -79,13 +78,13 @@ class NormalEquations:
         list(self.pool.map(work, self.parts))
         return result
 
-    def solve_coupling(self, right: FloatArray) -> FloatArray:
-        """Return λ with (Σ_k H_k^{-1}) λ = right, by preconditioned conjugate gradients."""
+    def solve_coupling(self, right: FloatArray, accuracy: float) -> FloatArray:
+        """Return λ with (Σ_k H_k^{-1}) λ = right to a relative accuracy, by preconditioned conjugate gradients."""
         n_outputs = len(self._factors)
         solution, residual = np.zeros_like(right), right.copy()
         ready = self._precondition(residual)
         direction, size = ready.copy(), float(residual @ ready)
-        target = _ACCURACY**2 * size
+        target = accuracy**2 * size
         for step in range(_MOST_STEPS):
             if size <= target or size <= 0:
                 break

@@ -28,6 +28,7 @@ __all__ = ["solve"]
 
 _MOST_ITERATIONS = 100
 _TO_THE_BORDER = 0.99
+_ROUGHNESS = 1e-3
 # Steps shorter than this, several times in a row, no longer lead anywhere.
 _SHORT_STEP = 1e-4
 
@@ -94,8 +95,11 @@ class _InteriorPoint:
         self.at = self._first(start)
         stuck = 0
         for iteration in range(_MOST_ITERATIONS):
-            if self._relative_gap() <= gap:
+            distance = self._relative_gap()
+            if distance <= gap:
                 return Status.OPTIMAL, iteration
+            # Row sums that are off are made good in the next step, so early steps may be rough.
+            self.accuracy = min(max(_ROUGHNESS * distance, 1e-10), 1e-3)
             if time_limit is not None and time.perf_counter() - started >= time_limit:
                 return Status.TIME_LIMIT, iteration
             try:
@@ -159,7 +163,7 @@ class _InteriorPoint:
         dual_residual = self.cost - self._map_back(at.dual) - at.price[:, None]
         right = self._map_back(scaling.apply_inverse(target)) - dual_residual
         missing = 1 - at.table.sum(axis=1)
-        price = self.normal.solve_coupling(missing - self.normal.solve(right).sum(axis=1))
+        price = self.normal.solve_coupling(missing - self.normal.solve(right).sum(axis=1), self.accuracy)
         table = self.normal.solve(right + price[:, None])
         slack = self._map(table)
         scaled_slack = scaling.apply_inverse(slack)
