@@ -139,7 +139,7 @@ def _best_spline(
             best = mechanism
         if gained < _WORTHWHILE * abs(loss) or solution.multipliers is None:
             return best
-        affordable = (0.85 * (options.time_limit - clock.spent) / seconds) ** (1 / _TIME_EXPONENT[problem.n_axes])
+        affordable = (0.85 * max(options.time_limit - clock.spent, 0.0) / seconds) ** (1 / _TIME_EXPONENT[problem.n_axes])
         if affordable < _LEAST_GROWTH:
             return best
         grid = refined(grid, _pressure(program, solution, grid), min(affordable, _MOST_GROWTH))

@@ -103,8 +103,9 @@ class _InteriorPoint:
             if time_limit is not None and time.perf_counter() - started >= time_limit:
                 return Status.TIME_LIMIT, iteration
             try:
-                length = self._advance()
-            except SolverError:
+                with np.errstate(divide="raise", invalid="raise", over="raise"):
+                    length = self._advance()
+            except (SolverError, FloatingPointError):  # as far as rounding lets it go; the last iterate stands
                 return Status.INACCURATE, iteration
             stuck = stuck + 1 if length < _SHORT_STEP else 0
             if stuck == 3:

@@ -1,0 +1,65 @@
+"""Every command and every line of Python in the README, run as printed."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, flags=re.DOTALL)
+COMMANDS = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if line.startswith("metricdp")]
+MAKE = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if line.startswith("make")]
+
+
+def run(command, folder):
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("readme")
+
+
+def test_commands(folder):
+    assert len(COMMANDS) >= 5
+    for line in COMMANDS:
+        program, *arguments = shlex.split(line)
+        assert program == "metricdp"
+        answer = run([sys.executable, "-c", "from metricdp.cli import main; main()", *arguments], folder)
+        assert answer.returncode == 0, f"{line}: {answer.stderr}"
+        assert answer.stdout.strip()
+
+
+def test_python(folder):
+    code = "\n".join(block for kind, block in BLOCKS if kind == "python")
+    answer = run([sys.executable, "-c", code], folder)
+    assert answer.returncode == 0, answer.stderr
+    assert "-mDP on the whole box" in answer.stdout
+
+
+def test_make_knows_the_targets_and_ci_calls_the_test_command():
+    targets = [line.split()[1] for line in MAKE]
+    assert targets == ["demo", "test"]
+    for target in targets:
+        assert run(["make", "--dry-run", target], ROOT).returncode == 0
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_demo(folder):
+    """What `make demo` runs, whole: it must stay a matter of a minute or two."""
+    command = next(line for line in (ROOT / "Makefile").read_text().splitlines() if "metricdp demo" in line)
+    arguments = shlex.split(command.strip())[1:]
+    answer = run([sys.executable, "-c", "from metricdp.cli import main; main()", *arguments], folder)
+    assert answer.returncode == 0, answer.stderr
+    assert "lower bound" in answer.stdout
+    written = {path.name for path in (folder / "demo").iterdir()}
+    assert written == {"helsinki.mdp", "map.png", "loss.png", "comparison.csv", "comparison.md"}
+
+
+def test_links_and_pictures_exist():
+    for target in re.findall(r"\]\(([^)#]+)\)", TEXT):
+        assert (ROOT / target).exists(), target
