@@ -122,8 +122,17 @@ def test_audit_finds_what_certify_refuses(folder):
 
 
 def test_compare_writes_every_format(folder):
-    arguments = ["compare", "problem.npz", "--epsilons", "0.5:1.5:0.5", "--methods", "em,laplace-remap", "--clusters", "20"]
-    arguments += ["--cache", "cache", "--csv", "t.csv", "--markdown", "t.md", "--figure", "t.png"]
+    arguments = [
+        "compare",
+        "problem.npz",
+        "--epsilons",
+        "0.5:1.5:0.5",
+        "--methods",
+        "em,laplace-remap",
+        "--clusters",
+        "20",
+    ]
+    arguments += ["--cache", "cache", "--csv", "t.csv", "--markdown", "t.md", "--figures", "pictures"]
     answer = run(*arguments, "--json", cwd=folder)
     assert answer.returncode == 0, answer.stderr
     rows = json.loads(answer.stdout)
@@ -133,7 +142,8 @@ def test_compare_writes_every_format(folder):
     assert all(row["loss"] >= row["lower_bound"] for row in rows)
     assert (folder / "t.csv").read_text().count("\n") == 7
     assert "laplace-remap" in (folder / "t.md").read_text()
-    assert (folder / "t.png").read_bytes()[:4] == b"\x89PNG"
+    for name in ("loss", "ppr", "map"):
+        assert (folder / "pictures" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
     spoken = run(*arguments, cwd=folder)
     assert "lower bound" in spoken.stdout
 
@@ -153,7 +163,9 @@ def test_cities_import_info_and_list(folder, monkeypatch):
     again = run("cities", "import", "raw", "data/village", cwd=folder)
     assert again.returncode == 2
     assert "new or an empty folder" in again.stderr
-    fitted = run("fit", "--city", "village", "--n-outputs", "2", "--n-tasks", "2", "--epsilon", "1", "--method", "em", cwd=folder)
+    fitted = run(
+        "fit", "--city", "village", "--n-outputs", "2", "--n-tasks", "2", "--epsilon", "1", "--method", "em", cwd=folder
+    )
     assert fitted.returncode == 0, fitted.stderr
     assert mdp.load(folder / "mechanism.mdp").projection.lat_deg == pytest.approx(50.005)
     proof = run("certify", "mechanism.mdp", cwd=folder)

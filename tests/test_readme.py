@@ -11,7 +11,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, flags=re.DOTALL)
-COMMANDS = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if line.startswith("metricdp")]
+COMMANDS = [
+    line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if line.startswith("metricdp")
+]
 MAKE = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if line.startswith("make")]
 
 

@@ -1,18 +1,19 @@
 """The spline mechanism: private with no tolerance, tight, optimal where the optimum is known."""
 
+import itertools
 import math
 
 import numpy as np
 import pytest
-from conftest import random_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
-from test_privacy import count_violations, pairs_of_points
 
 import metricdp as mdp
+from conftest import random_problem
 from metricdp.mechanisms.spline import Spline
 from metricdp.metric import dual_exponent, norm
+from test_privacy import count_violations, pairs_of_points
 
 ORDERS = [1.0, 2.0, math.inf]
 
@@ -51,7 +52,7 @@ def test_no_violation_in_three_dimensions():
     assert count_violations(mechanism, left, right) == 0
 
 
-def corner_program(problem, breakpoints, epsilon):
+def corner_program(problem, breakpoints, epsilon):  # noqa: C901 - the definition, loop by loop
     """Degree 1, p = 1 or ∞ in the plane, from the definition: slopes at every corner of every cell."""
     xs, ys = breakpoints
     nx, ny, k_all = len(xs), len(ys), problem.n_outputs
@@ -107,7 +108,7 @@ def test_two_outputs_on_a_line_approach_the_closed_form():
     for cells in (6, 12, 24, 48):
         mechanism = mdp.fit(problem, 2.0, "spline", cells=cells, breakpoints="uniform", gap=1e-8)
         excess.append(mechanism.expected_loss(problem) / best - 1)
-    assert all(later < sooner for sooner, later in zip(excess, excess[1:], strict=False))
+    assert all(later < sooner for sooner, later in itertools.pairwise(excess))
     t = 2.0 * 6 / 48  # ε times the side of a cell; a quadratic reaches asinh(t)/t of the steepest slope
     assert excess[-1] == pytest.approx(t / math.asinh(t) - 1, rel=0.1)
     assert excess[-1] < excess[-2] / 3.5  # second order
@@ -118,7 +119,7 @@ def test_nested_refinement_never_raises_the_loss():
     losses = [
         mdp.fit(problem, 1.5, "spline", cells=n, breakpoints="uniform", gap=1e-7).report["loss"] for n in (2, 4, 8, 16)
     ]
-    assert all(later <= sooner * (1 + 1e-6) for sooner, later in zip(losses, losses[1:], strict=False))
+    assert all(later <= sooner * (1 + 1e-6) for sooner, later in itertools.pairwise(losses))
     assert losses[-1] < losses[0]
 
 
@@ -146,7 +147,9 @@ def test_random_problems(seed, n_axes, n_outputs, p, epsilon, degree):
 def tampered(mechanism, change):
     table = mechanism.table.copy()
     change(table)
-    fields = {name: getattr(mechanism, name) for name in ("outputs", "bounds", "epsilon", "p", "method", "grid", "degree")}
+    fields = {
+        name: getattr(mechanism, name) for name in ("outputs", "bounds", "epsilon", "p", "method", "grid", "degree")
+    }
     return Spline(**fields, table=table)
 
 
@@ -163,7 +166,9 @@ def test_the_certificate_rejects_changes_and_says_where():
     assert found.worst_ratio > 1
     for spoil in (lambda t: t.__setitem__((3, 1), -1e-9), lambda t: t.__setitem__((3, 1), t[3, 1] + 1e-6)):
         assert not mdp.certify(tampered(mechanism, spoil)).holds
-    fields = {name: getattr(mechanism, name) for name in ("outputs", "bounds", "p", "method", "grid", "degree", "table")}
+    fields = {
+        name: getattr(mechanism, name) for name in ("outputs", "bounds", "p", "method", "grid", "degree", "table")
+    }
     assert not mdp.certify(Spline(**fields, epsilon=0.999)).holds
 
 
@@ -194,7 +199,9 @@ def test_bad_options(change, words):
 CERTIFIED = ["em", "tem", "em-remap", "laplace", "laplace-remap", "aipo-e", "aipo", "spline"]
 
 
-@pytest.mark.parametrize(("n_axes", "p", "epsilon"), [(1, 2.0, 3.0), (2, 2.0, 0.3), (2, 1.0, 2.0), (2, math.inf, 8.0), (3, 2.0, 1.0)])
+@pytest.mark.parametrize(
+    ("n_axes", "p", "epsilon"), [(1, 2.0, 3.0), (2, 2.0, 0.3), (2, 1.0, 2.0), (2, math.inf, 8.0), (3, 2.0, 1.0)]
+)
 def test_auto_is_never_worse_than_any_certified_method(n_axes, p, epsilon):
     problem = random_problem(7, n_axes=n_axes, n_outputs=6, p=p, n_records=100)
     chosen = mdp.fit(problem, epsilon, time_limit=20)
@@ -203,9 +210,11 @@ def test_auto_is_never_worse_than_any_certified_method(n_axes, p, epsilon):
     assert loss == pytest.approx(chosen.report["loss"], rel=1e-9)
     for method in CERTIFIED:
         try:
-            other = mdp.fit(problem, epsilon, method, **({"cells": 5} if method in ("aipo", "aipo-e", "spline") else {}))
+            other = mdp.fit(
+                problem, epsilon, method, **({"cells": 5} if method in ("aipo", "aipo-e", "spline") else {})
+            )
         except mdp.InvalidInputError as error:
-            assert "Laplace noise is supported" in str(error)  # noqa: PT017 - the one refusal there is
+            assert "Laplace noise is supported" in str(error)
             continue
         assert loss <= other.expected_loss(problem) * (1 + 1e-4), method
 
@@ -215,7 +224,7 @@ def test_auto_refines_where_it_pays_and_never_gets_worse():
     found = mdp.fit(problem, 1.0, time_limit=15)
     losses = [one["loss"] for one in found.report["tried"] if one["method"] == "spline"]
     assert len(losses) >= 3
-    assert all(later <= sooner * (1 + 2e-4) for sooner, later in zip(losses, losses[1:], strict=False))
+    assert all(later <= sooner * (1 + 2e-4) for sooner, later in itertools.pairwise(losses))
     assert found.report["seconds"] < 25
 
 

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from conftest import random_problem
 from scipy.optimize import linprog
 
+from conftest import random_problem
 from metricdp import InvalidInputError
 from metricdp.grid import Grid
 from metricdp.programs.base import SharedProgram

@@ -26,7 +26,9 @@ from metricdp.mechanisms.spline import Spline
 __all__ = ["load", "save"]
 
 _FORMAT = 1
-_KINDS: dict[str, type[Mechanism]] = {kind.kind: kind for kind in (Cellwise, Exponential, LatticeLaplace, LogConvex, Spline)}
+_KINDS: dict[str, type[Mechanism]] = {
+    kind.kind: kind for kind in (Cellwise, Exponential, LatticeLaplace, LogConvex, Spline)
+}
 _ARRAYS = ("outputs", "bounds")
 
 

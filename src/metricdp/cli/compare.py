@@ -6,16 +6,18 @@ import json
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import pandas as pd
 import typer
 
+from metricdp.cities import RoadNetwork
 from metricdp.cities.helsinki import cache_folder
 from metricdp.cli import _problem as options
 from metricdp.cli._console import out, progress_bar
 from metricdp.evaluate.compare import compare
-from metricdp.evaluate.figures import loss_figure
+from metricdp.evaluate.figures import loss_figure, map_figure, ppr_figure
 from metricdp.evaluate.tables import markdown_table, rich_table
-from metricdp.fit import METHODS
+from metricdp.fit import METHODS, fit
 from metricdp.problem import Problem
 
 __all__ = ["compare_command"]
@@ -43,11 +45,13 @@ def compare_command(
     ] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the table as CSV.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the losses as a Markdown table.")] = None,
-    figure: Annotated[Path | None, typer.Option(help="Draw loss against ε (.png, .svg or .pdf).")] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder for pictures: loss against ε, PPR histograms, a map of one mechanism.")
+    ] = None,
     as_json: options.JsonFlag = False,
 ) -> None:
     """Fit every method at every ε and compare loss, gap to the best possible, violations and time."""
-    design, _ = options.design_problem(
+    design, network = options.design_problem(
         problem, city, n_outputs=n_outputs, n_tasks=n_tasks, seed=seed, p=p,
         records=records, outputs=outputs, loss=loss, prior=prior,
     )  # fmt: skip
@@ -61,17 +65,29 @@ def compare_command(
             cache=cache_folder() / "compare" if cache is None else cache,
             progress=progress,
         )
-    _write(frame, design, csv, markdown, figure)
+    if csv is not None:
+        frame.to_csv(csv, index=False)
+    if markdown is not None:
+        markdown.write_text(markdown_table(frame))
+    if figures is not None:
+        _draw(frame, design, network, figures)
     if as_json:
         out.file.write(json.dumps(json.loads(frame.to_json(orient="records")), indent=2) + "\n")
     else:
         out.print(rich_table(frame, "expected loss"))
 
 
-def _write(frame: pd.DataFrame, problem: Problem, csv: Path | None, markdown: Path | None, figure: Path | None) -> None:
-    if csv is not None:
-        frame.to_csv(csv, index=False)
-    if markdown is not None:
-        markdown.write_text(markdown_table(frame))
-    if figure is not None:
-        loss_figure(frame, problem).savefig(figure)
+def _draw(frame: pd.DataFrame, problem: Problem, city: RoadNetwork | None, folder: Path) -> None:
+    """Draw losses, the PPR of every method at the middle ε, and the best private method there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    loss_figure(frame, problem).savefig(folder / "loss.png")
+    budgets = sorted(set(frame["epsilon"]))
+    middle = budgets[len(budgets) // 2]
+    ratios = {method: found for (method, epsilon), found in frame.attrs["ppr"].items() if epsilon == middle}
+    if ratios:
+        ppr_figure(ratios, middle).savefig(folder / "ppr.png")
+    private = frame[(frame["epsilon"] == middle) & (frame["certified"] == True)]  # noqa: E712 - may be missing
+    if problem.n_axes == 2 and len(private):
+        method = str(private.sort_values("loss")["method"].iloc[0])
+        place = problem.records[int(np.square(problem.records - problem.bounds.mean(axis=0)).sum(axis=1).argmin())]
+        map_figure(fit(problem, middle, method), place, city).savefig(folder / "map.png")

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from metricdp._atomic import atomic_file
 from metricdp._validation import choice, integer, positive, reject
 from metricdp._version import __version__
-from metricdp.audit import audit
+from metricdp.audit import Ratios, audit
 from metricdp.certify import certify
 from metricdp.errors import InvalidInputError, SolverError
 from metricdp.fit import METHODS, fit
@@ -66,7 +66,8 @@ def compare(
 
     Columns: `loss`; `gap`, by which share the loss exceeds the tight lower bound that no private mechanism
     can beat; `certified`; `violation_ratio` and `max_ratio` of an audit at zero tolerance; `seconds` of the fit;
-    `lower_bound`; `error`, the reason where a method does not apply.
+    `lower_bound`; `error`, the reason where a method does not apply. ``frame.attrs["ppr"]`` holds the distribution of
+    likelihood ratios (`metricdp.audit.Ratios`) by (method, ε).
 
     Parameters
     ----------
@@ -176,6 +177,7 @@ def _run(problem: Problem, task: _Task) -> dict[str, Any]:
         "certified": certify(mechanism).holds,
         "violation_ratio": audited.violation_ratio,
         "max_ratio": audited.max_ratio,
+        "ppr": asdict(audited.ppr),
     }
 
 
@@ -204,4 +206,6 @@ def _frame(tasks: list[_Task], results: dict[_TaskName, dict[str, Any]]) -> pd.D
         # Without any unavoidable loss there is nothing to measure a gap against.
         row["gap"] = loss / bound - 1 if bound > 0 else math.nan
         rows.append(row)
-    return pd.DataFrame(rows, columns=list(_COLUMNS))
+    frame = pd.DataFrame(rows, columns=list(_COLUMNS))
+    frame.attrs["ppr"] = {name: Ratios(**result["ppr"]) for name, result in results.items() if "ppr" in result}
+    return frame

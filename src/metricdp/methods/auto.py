@@ -115,7 +115,7 @@ def _best_spline(
     problem: Problem, epsilon: float, options: AutoOptions, clock: Clock, tried: list[dict[str, Any]]
 ) -> Mechanism | None:
     """Solve on finer and finer nested grids, cutting where relaxing the slopes would gain most."""
-    if problem.n_axes not in _FIRST_CELLS or not _has_cones(problem):
+    if problem.n_axes not in _FIRST_CELLS:
         return None
     grid = Grid.adaptive(problem.bounds, _FIRST_CELLS[problem.n_axes], problem.records, problem.prior)
     best: Mechanism | None = None
@@ -139,22 +139,19 @@ def _best_spline(
             best = mechanism
         if gained < _WORTHWHILE * abs(loss) or solution.multipliers is None:
             return best
-        affordable = (0.85 * max(options.time_limit - clock.spent, 0.0) / seconds) ** (1 / _TIME_EXPONENT[problem.n_axes])
+        affordable = (0.85 * max(options.time_limit - clock.spent, 0.0) / seconds) ** (
+            1 / _TIME_EXPONENT[problem.n_axes]
+        )
         if affordable < _LEAST_GROWTH:
             return best
         grid = refined(grid, _pressure(program, solution, grid), min(affordable, _MOST_GROWTH))
-
-
-def _has_cones(problem: Problem) -> bool:
-    """Whether the slopes can be bounded by cones: other norms than 1, 2 and ∞ need a polytope, known up to 3 axes."""
-    return problem.n_axes <= 3
 
 
 def _pressure(program: SharedProgram, solution: Solution, grid: Grid) -> list[FloatArray]:
     """Return, per axis and cell, how much a finer cell would gain.
 
     The multiplier of a cone times its slack's first entry says what allowing steeper slopes there is worth; a
-    quadratic spline on cells of side h reaches the steepest slope but for a share of order (εh)², which a cut takes away.
+    quadratic spline on cells of side h reaches the steepest slope but for a share of order (εh)².
     """
     assert solution.multipliers is not None
     assert solution.table is not None

@@ -79,7 +79,9 @@ def design_on(
     # Convex combinations of distributions; dividing takes away the rounding of the sums.
     rows /= rows.sum(axis=1, keepdims=True)
     if options.progress is not None:
-        options.progress(1.0, f"{' x '.join(str(n - 1) for n in grid.shape)} cells: loss {program.objective(table):.4f}")
+        options.progress(
+            1.0, f"{' x '.join(str(n - 1) for n in grid.shape)} cells: loss {program.objective(table):.4f}"
+        )
     mechanism = Spline(
         outputs=problem.outputs,
         bounds=problem.bounds,

@@ -42,10 +42,11 @@ def slope_cones(spline: TensorSpline, epsilon: float, p: float) -> tuple[sparse.
     if p == 2 and len(slopes) > 1:
         return (sparse.csr_array(epsilon * value), *slopes)
     faces = _dual_ball_faces(len(slopes), p)
-    rows = [
-        epsilon * value - sum(float(part) * slope for part, slope in zip(face, slopes, strict=True)) for face in faces
-    ]
-    return (sparse.csr_array(sparse.vstack(rows)),)
+    # Stacked as (face, site): n·g ≤ ε b.
+    rows = sparse.kron(np.ones((len(faces), 1)), epsilon * value)
+    for axis, slope in enumerate(slopes):
+        rows = rows - sparse.kron(faces[:, [axis]], slope)
+    return (sparse.csr_array(rows),)
 
 
 def _dual_ball_faces(n_axes: int, p: float) -> FloatArray:

@@ -32,7 +32,7 @@ def _spline(mechanism: Spline) -> Finding:
     sums_to_one = float(np.abs(table.sum(axis=1) - 1).max()) <= _SUM_ERROR
     if worst <= 1 - ROUNDING_SHARE and sums_to_one and bool((table > 0).all()):
         claim = (
-            f"{statement} on the whole box: at each of {ratio.shape[0]:,} control sites and for every output the control "
+            f"{statement} on the whole box: at each of {ratio.shape[0]:,} control sites, for every output, the control "
             f"values of the gradient are at most {worst:.6g} of epsilon times the control value, rounding included. "
             "Probabilities are computed in floating point; pairs of points closer than "
             f"{_resolution(mechanism):.2g} are not claimed."
@@ -55,10 +55,8 @@ def _gradient_bounds(mechanism: Spline) -> tuple[FloatArray, FloatArray]:
     """Return an upper bound of ‖g‖_q and a lower bound of b at every (site, output)."""
     table = mechanism.table
     value_operator, *slope_operators = mechanism.spline.site_operators()
-    slopes = []
-    for operator in slope_operators:
-        # Each slope is a sum of at most four products; its rounding error is a few units of the sum of sizes.
-        slopes.append(np.abs(operator @ table) + 16 * ROUNDOFF * (abs(operator) @ np.abs(table)))
+    # Each slope is a sum of at most four products; its rounding error is a few units of the sum of sizes.
+    slopes = [np.abs(slope @ table) + 16 * ROUNDOFF * (abs(slope) @ np.abs(table)) for slope in slope_operators]
     size = norm(np.stack(slopes, axis=-1), dual_exponent(mechanism.p)) * (1 + 16 * ROUNDOFF)
     return size, np.asarray(value_operator @ table) * (1 - 4 * ROUNDOFF)
 
