@@ -40,8 +40,9 @@ class NormalEquations:
         self.entries = [(i, j) for i in range(len(ordered)) for j in range(i, len(ordered))]
         products = [_row_products(ordered[i], ordered[j]) for i, j in self.entries]
         self.n_rows = touches.shape[1]
-        self.band = max(int((row - column).max()) for row, column, _, _ in products)
-        self._assemble = _assembly(products, self.band, self.n_rows, touches.shape[0])
+        row, column, self._assemble = _assembly(products, self.n_rows, touches.shape[0])
+        self.band = int((row - column).max())
+        self._place = (row - column, column)
         band, column = np.meshgrid(np.arange(self.band + 1), np.arange(self.n_rows), indexing="ij")
         inside = band + column < self.n_rows
         self._band, self._column = band[inside], column[inside]
@@ -55,12 +56,13 @@ class NormalEquations:
     def update(self, scaling: Scaling) -> None:
         """Factor H_k for a new scaling; renew the dense factor if conjugate gradients grew slow with it."""
         weights = np.concatenate([scaling.inverse_square(i, j) for i, j in self.entries])
-        bands = np.ascontiguousarray((self._assemble @ weights).T)
-        bands = bands.reshape(-1, self.band + 1, self.n_rows)
+        entries = np.ascontiguousarray((self._assemble @ weights).T)
 
         def factor(outputs: range) -> None:
+            bands = np.zeros((self.band + 1, self.n_rows), order="F")
             for output in outputs:
-                self._factors[output] = _banded_factor(bands[output])
+                bands[self._place] = entries[output]
+                self._factors[output] = _banded_factor(bands)
 
         list(self.pool.map(factor, self.parts))
         if self._dense is None or self._steps > self._worthwhile_steps:
@@ -155,17 +157,15 @@ def _padded(matrix: sparse.csr_array) -> tuple[np.ndarray, FloatArray]:
 
 
 def _assembly(
-    products: list[tuple[np.ndarray, np.ndarray, FloatArray, np.ndarray]],
-    band: int,
-    n_rows: int,
-    n_sites: int,
-) -> sparse.csr_array:
-    """Return the operator from entries of W^{-2} at all sites to the bands of H in LAPACK's lower storage."""
+    products: list[tuple[np.ndarray, np.ndarray, FloatArray, np.ndarray]], n_rows: int, n_sites: int
+) -> tuple[np.ndarray, np.ndarray, sparse.csr_array]:
+    """Return the places of the nonzeros of H's lower triangle, and the operator to them from W^{-2} at all sites."""
+    codes = np.unique(np.concatenate([row * n_rows + column for row, column, _, _ in products]))
     blocks = [
-        sparse.csr_array((value, ((row - column) * n_rows + column, site)), shape=((band + 1) * n_rows, n_sites))
+        sparse.csr_array((value, (np.searchsorted(codes, row * n_rows + column), site)), shape=(len(codes), n_sites))
         for row, column, value, site in products
     ]
-    return sparse.csr_array(sparse.hstack(blocks))
+    return codes // n_rows, codes % n_rows, sparse.csr_array(sparse.hstack(blocks))
 
 
 def _banded_factor(bands: FloatArray) -> FloatArray:

@@ -29,7 +29,7 @@ STATUS = {
 def solve(program: Program, *, time_limit: float | None = None) -> Solution:
     """Solve a linear program; the answer is interior, accurate to about 1e-9."""
     n_variables = program.cost.size
-    identity = sparse.eye_array(n_variables)
+    identity = sparse.csr_array(sparse.eye_array(n_variables))
     lower = np.zeros(n_variables) if program.lower is None else program.lower.ravel()
     blocks = [program.row_sums(), program.inequality, -identity]
     right = [np.ones(program.n_rows), np.zeros(program.inequality.shape[0]), -lower]
