@@ -233,3 +233,23 @@ def test_auto_in_no_time_still_answers():
     mechanism = mdp.fit(problem, 0.3, time_limit=0.01)
     assert mdp.certify(mechanism).holds
     assert mechanism.expected_loss(problem) <= problem.uniform_loss
+
+
+def test_the_report_tells_how_far_from_the_best_possible():
+    problem = random_problem(1, n_records=40)
+    mechanism = mdp.fit(problem, 1.0, "spline", cells=8, bound_clusters=40)
+    bound = mdp.lower_bound(problem, 1.0, clusters=40)
+    assert mechanism.report["lower_bound"] == pytest.approx(bound, rel=1e-6)
+    excess = mechanism.report["loss"] / bound - 1
+    assert excess >= 0
+    assert f"within {100 * excess:.2g} % of the best any (1, d_2)-private mechanism" in mechanism.report["optimality"]
+
+
+@pytest.mark.parametrize("degree", [2, 3])
+def test_the_program_s_own_bound_holds_for_every_degree(degree):
+    problem = random_problem(4, n_outputs=5)
+    rough = mdp.fit(problem, 1.5, "spline", cells=5, degree=degree, gap=1e-2)
+    fine = mdp.fit(problem, 1.5, "spline", cells=5, degree=degree, gap=1e-7)
+    assert rough.report["program_bound"] <= fine.report["loss"]
+    assert fine.report["gap"] <= 2e-7
+    assert rough.report["gap"] <= 1.1e-2

@@ -96,3 +96,17 @@ def test_weights_are_a_partition_of_unity(n_axes):
     weights = spline.weights(points)
     assert weights.data.min() >= 0
     assert np.allclose(weights.sum(axis=1), 1.0, atol=1e-14)
+
+
+@pytest.mark.parametrize("degree", DEGREES)
+def test_largest_coefficient_bounds_every_coefficient_with_rows_in_the_unit_interval(degree):
+    axis = AxisSpline(random_grid(2, 1, cells=6).breakpoints[0], degree)
+    rng = np.random.default_rng(0)
+    largest = 0.0
+    for _ in range(2000):
+        coefficients = rng.normal(size=axis.n_coefficients)
+        rows = axis.extraction @ coefficients
+        scaled = (coefficients - rows.min()) / np.ptp(rows)  # an affine map takes the rows to [0, 1]
+        largest = max(largest, np.abs(scaled).max())
+    assert largest <= axis.largest_coefficient * (1 + 1e-12)
+    assert (axis.largest_coefficient == pytest.approx(1.0)) == (degree <= 2)

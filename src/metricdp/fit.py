@@ -10,6 +10,7 @@ from typing import Any
 from metricdp._validation import choice, positive
 from metricdp.certify import certify as prove
 from metricdp.errors import InvalidInputError, NotCertified
+from metricdp.lower_bound import lower_bound
 from metricdp.mechanisms.base import Mechanism
 from metricdp.methods.aipo import AipoOptions, fit_aipo
 from metricdp.methods.auto import AutoOptions, fit_auto
@@ -50,7 +51,15 @@ METHODS: dict[str, _Method] = {
 }
 
 
-def fit(problem: Problem, epsilon: float, method: str = "auto", *, certify: bool = True, **options: Any) -> Mechanism:
+def fit(
+    problem: Problem,
+    epsilon: float,
+    method: str = "auto",
+    *,
+    certify: bool = True,
+    bound_clusters: int | None = None,
+    **options: Any,
+) -> Mechanism:
     """Design a mechanism for `problem` that is (ε, d_p)-mDP on the whole box.
 
     Parameters
@@ -64,6 +73,9 @@ def fit(problem: Problem, epsilon: float, method: str = "auto", *, certify: bool
         One of `metricdp.METHODS`.
     certify : bool
         Prove the guarantee before returning. Turn it off only to study methods that are not private.
+    bound_clusters : int, optional
+        Also compute `metricdp.lower_bound` with this many clusters and put it into the report: how far from the best
+        that any private mechanism with these outputs can do.
     **options
         See the options of the method.
 
@@ -86,6 +98,8 @@ def fit(problem: Problem, epsilon: float, method: str = "auto", *, certify: bool
     budget = positive("epsilon", epsilon)
     chosen = METHODS[choice("method", method, tuple(METHODS))]
     mechanism = chosen.design(problem, budget, options=_options(method, chosen.options, options))
+    if bound_clusters is not None:
+        mechanism = _with_bound(mechanism, problem, bound_clusters)
     if not certify:
         return mechanism
     certificate = prove(mechanism)
@@ -93,6 +107,18 @@ def fit(problem: Problem, epsilon: float, method: str = "auto", *, certify: bool
         msg = f"method {mechanism.method!r}: {certificate.claim} Pass certify=False to study it all the same."
         raise NotCertified(msg)
     return replace(mechanism, report={**mechanism.report, "certificate": certificate.to_dict()})
+
+
+def _with_bound(mechanism: Mechanism, problem: Problem, clusters: int) -> Mechanism:
+    """Add to the report how far the mechanism is from the best possible."""
+    bound = lower_bound(problem, mechanism.epsilon, clusters=clusters)
+    loss = mechanism.expected_loss(problem)
+    excess = loss / bound - 1 if bound > 0 else float("inf")
+    words = (
+        f"within {100 * excess:.2g} % of the best any ({mechanism.epsilon:g}, d_{mechanism.p:g})-private mechanism "
+        "with these outputs can do"
+    )
+    return replace(mechanism, report={**mechanism.report, "loss": loss, "lower_bound": bound, "optimality": words})
 
 
 def _options(method: str, kind: type, given: dict[str, Any]) -> Any:

@@ -65,6 +65,21 @@ class AxisSpline:
         return sparse.csr_array(operator)
 
     @cached_property
+    def largest_coefficient(self) -> float:
+        """The largest size of a coefficient whose control rows lie in [0, 1]; from degree 3 on it may exceed 1.
+
+        A coefficient is a combination of the rows of any cell it reaches; the best cell counts.
+        """
+        m = self.degree
+        extraction = self.extraction.toarray()
+        size = np.full(self.n_coefficients, np.inf)
+        for cell in range(self.n_cells):
+            block = extraction[m * cell : m * cell + m + 1, cell : cell + m + 1]
+            here = np.abs(np.linalg.inv(block)).sum(axis=1)
+            size[cell : cell + m + 1] = np.minimum(size[cell : cell + m + 1], here)
+        return float(size.max())
+
+    @cached_property
     def site_rows(self) -> sparse.csr_array:
         """The operator from rows to the (m + 1)·n sites of cells, each shared breakpoint counted from both sides."""
         m, n = self.degree, self.n_cells

@@ -64,11 +64,13 @@ class SharedProgram:
 
     The cone is given by operators A_0, …, A_d of shape (sites, rows): every column z must satisfy
     ‖(A_1 z, …, A_d z)‖_2 ≤ A_0 z at every site; with A_0 alone that is A_0 z ≥ 0. Columns meet only in the row
-    sums, which is what the structured solver lives on.
+    sums, which is what the structured solver lives on. Entries of feasible tables are non-negative, or at least
+    bounded by `largest_entry` in size.
     """
 
     cost: FloatArray
     operators: tuple[sparse.csr_array, ...]
+    largest_entry: float | None = None
 
     def objective(self, table: FloatArray) -> float:
         """Return ⟨cost, table⟩."""
@@ -81,13 +83,17 @@ class SharedProgram:
     def dual_value(self, multipliers: FloatArray) -> float:
         """Return a lower bound on the optimum, from any multipliers (operators, sites, columns).
 
-        For every y in the (self-dual) cone and every feasible Z: ⟨cost, Z⟩ ≥ ⟨cost − Aᵀy, Z⟩ ≥ Σ_rows min_columns,
-        because each row of Z is a distribution. Multipliers outside the cone are first lifted into it.
+        For every y in the (self-dual) cone and every feasible Z: ⟨cost, Z⟩ ≥ ⟨price, Z⟩, price = cost − Aᵀy. Rows of
+        Z sum to 1, so a row adds at least its least price if entries are non-negative, and in any case its middle
+        price less |price − middle| times the largest entry. Multipliers outside the cone are first lifted into it.
         """
         lifted = multipliers.copy()
         lifted[0] += np.maximum(_cone_excess(lifted), 0.0)
         price = self.cost - sum(operator.T @ part for operator, part in zip(self.operators, lifted, strict=True))
-        return float(price.min(axis=1).sum())
+        if self.largest_entry is None:
+            return float(price.min(axis=1).sum())
+        middle = np.median(price, axis=1, keepdims=True)
+        return float(middle.sum() - self.largest_entry * np.abs(price - middle).sum())
 
     def expand(self) -> Program:
         """Return a linear program's general form, for engines that know no structure."""

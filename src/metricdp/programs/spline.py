@@ -23,7 +23,9 @@ _POLYTOPE_STEPS = {2: 32, 3: 8}
 
 def spline_program(problem: Problem, spline: TensorSpline, epsilon: float) -> SharedProgram:
     """Minimise the expected loss over B-spline coefficients; the loss is exactly linear in them."""
-    return SharedProgram(coefficient_cost(problem, spline), slope_cones(spline, epsilon, problem.p))
+    # Up to degree 2 every coefficient is a control row itself, so it cannot be negative.
+    largest = None if spline.degree <= 2 else math.prod(axis.largest_coefficient for axis in spline.axes)
+    return SharedProgram(coefficient_cost(problem, spline), slope_cones(spline, epsilon, problem.p), largest)
 
 
 def coefficient_cost(problem: Problem, spline: TensorSpline) -> FloatArray:

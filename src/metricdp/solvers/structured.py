@@ -85,7 +85,7 @@ def solve(
 
 class _InteriorPoint:
     def __init__(self, program: SharedProgram, normal: NormalEquations) -> None:
-        self.normal = normal
+        self.program, self.normal = program, normal
         self.cost = program.cost[normal.order]
         self.forward = [sparse.csr_array(operator[:, normal.order]) for operator in program.operators]
         self.backward = [sparse.csr_array(operator.T) for operator in self.forward]
@@ -134,7 +134,7 @@ class _InteriorPoint:
 
     def _relative_gap(self) -> float:
         value = float(np.vdot(self.cost, self.at.table))
-        bound = float((self.cost - self._map_back(self.at.dual)).min(axis=1).sum())
+        bound = self.program.dual_value(self.at.dual)
         return (value - bound) / max(abs(value), 1e-12 * float(np.abs(self.cost).sum()), 1e-300)
 
     def _advance(self) -> float:
