@@ -129,14 +129,6 @@ def test_stopping_early_leaves_a_feasible_table_and_a_valid_bound():
     assert program.objective(early.table) >= program.dual_value(done.multipliers)
 
 
-def test_a_start_inside_the_cones_is_used():
-    program = small_program(2, 2.0)
-    best = solve_shared(program, gap=1e-8)
-    start = 0.9 * best.table + 0.1 / 4
-    again = solve_shared(program, gap=1e-8, start=start)
-    assert program.objective(again.table) == pytest.approx(program.objective(best.table), abs=1e-6)
-
-
 @pytest.mark.parametrize("damage", [0.0, 1e-6, 1e-2])
 def test_repair_brings_columns_back_into_the_cone(damage):
     program = small_program(2, 2.0)

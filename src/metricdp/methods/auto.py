@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +14,7 @@ from metricdp._validation import FloatArray, positive
 from metricdp.errors import InvalidInputError, SolverError
 from metricdp.grid import Grid
 from metricdp.mechanisms.base import Mechanism
+from metricdp.mechanisms.spline import Spline
 from metricdp.methods.aipo import AipoOptions, fit_aipo
 from metricdp.methods.closed_form import (
     ExponentialOptions,
@@ -27,7 +29,6 @@ from metricdp.methods.closed_form import (
 from metricdp.methods.options import ProgressCallback, free_memory_gb
 from metricdp.methods.spline import SplineOptions, design_on, memory_estimate_gb
 from metricdp.problem import Problem
-from metricdp.programs.base import SharedProgram
 from metricdp.proofs import examine
 from metricdp.solvers import Solution
 
@@ -36,10 +37,13 @@ __all__ = ["AutoOptions", "fit_auto"]
 # Cells per axis of the first spline, by number of axes.
 _FIRST_CELLS = {1: 32, 2: 12, 3: 4}
 
-# Refinement multiplies the cells of an axis by at most this, by less where time is short and not at all below the
-# least. The time of a solve grows with the cells of an axis to the power measured for each number of axes.
-_MOST_GROWTH, _LEAST_GROWTH = 1.42, 1.1
-_TIME_EXPONENT = {1: 1.5, 2: 4.2, 3: 8.0}
+# The time of a solve grows with the cells of an axis to about this power, by number of axes.
+_TIME_EXPONENT = {1: 1.5, 2: 4.3, 3: 8.0}
+
+# Refinement spends the time left in one go if that multiplies the cells of an axis by no more than the largest growth,
+# in several steps otherwise, and ends where it would be less than the least.
+_LARGEST_GROWTH, _LEAST_GROWTH = 2.6, 1.1
+_TIME_SHARE = 0.8
 
 # A finer grid that gained less than this share of the loss has shown that finer ones are not worth their time.
 _WORTHWHILE = 2e-4
@@ -72,7 +76,7 @@ def fit_auto(problem: Problem, epsilon: float, options: AutoOptions) -> Mechanis
     """Return the certified mechanism of least loss among closed forms and splines refined while time remains."""
     clock = Clock(options.time_limit)
     tried: list[dict[str, Any]] = []
-    best = _best_spline(problem, epsilon, options, clock, tried)
+    best: Mechanism | None = _best_spline(problem, epsilon, options, clock, tried)
     for mechanism in _closed_forms(problem, epsilon):
         loss = _loss_unless_hopeless(mechanism, problem, best)
         tried.append({"method": mechanism.method, "loss": loss})
@@ -113,64 +117,82 @@ def _loss_unless_hopeless(mechanism: Mechanism, problem: Problem, best: Mechanis
 
 def _best_spline(
     problem: Problem, epsilon: float, options: AutoOptions, clock: Clock, tried: list[dict[str, Any]]
-) -> Mechanism | None:
+) -> Spline | None:
     """Solve on finer and finer nested grids, cutting where relaxing the slopes would gain most."""
     if problem.n_axes not in _FIRST_CELLS:
         return None
     grid = Grid.adaptive(problem.bounds, _FIRST_CELLS[problem.n_axes], problem.records, problem.prior)
-    best: Mechanism | None = None
-    seconds = 0.0
-    while True:
-        if memory_estimate_gb(tuple(n - 1 for n in grid.shape), 2, problem.n_outputs) > 0.5 * free_memory_gb():
-            return best
-        started = clock.spent
-        spline = SplineOptions(gap=1e-4, time_limit=options.time_limit)
-        left = Clock(max(options.time_limit - clock.spent, 1.0))
-        mechanism, program, solution = design_on(problem, epsilon, grid, spline, left)
-        seconds = clock.spent - started
+    degree = 3 if problem.n_axes < 3 else 2
+    best: Spline | None = None
+    while memory_estimate_gb(_cells(grid), degree, problem.n_outputs) < 0.5 * free_memory_gb():
+        step = Clock(max(options.time_limit - clock.spent, 1.0))
+        mechanism, solution = design_on(problem, epsilon, grid, SplineOptions(gap=2e-4, degree=degree), step)
         loss = mechanism.report["loss"]
-        cells = " x ".join(str(count - 1) for count in grid.shape)
-        tried.append({"method": "spline", "cells": [count - 1 for count in grid.shape], "loss": loss})
-        options.say(clock, f"spline with {cells} cells: loss {loss:.4f}")
+        tried.append({"method": "spline", "cells": list(_cells(grid)), "loss": loss})
+        options.say(clock, f"spline with {' x '.join(map(str, _cells(grid)))} cells: loss {loss:.4f}")
         if not examine(mechanism).holds:
-            return best
+            break
         gained = math.inf if best is None else best.report["loss"] - loss
         if gained > 0:
             best = mechanism
-        if gained < _WORTHWHILE * abs(loss) or solution.multipliers is None:
-            return best
-        affordable = (0.85 * max(options.time_limit - clock.spent, 0.0) / seconds) ** (
-            1 / _TIME_EXPONENT[problem.n_axes]
-        )
-        if affordable < _LEAST_GROWTH:
-            return best
-        grid = refined(grid, _pressure(program, solution, grid), min(affordable, _MOST_GROWTH))
+        growth = _affordable_growth(options.time_limit - clock.spent, step.spent, problem.n_axes)
+        if gained < _WORTHWHILE * abs(loss) or growth < _LEAST_GROWTH or solution.multipliers is None:
+            break
+        grid = refined(grid, _pressure(mechanism, solution), growth)
+    return best
 
 
-def _pressure(program: SharedProgram, solution: Solution, grid: Grid) -> list[FloatArray]:
+def _cells(grid: Grid) -> tuple[int, ...]:
+    return tuple(count - 1 for count in grid.shape)
+
+
+def _affordable_growth(seconds_left: float, seconds_spent: float, n_axes: int) -> float:
+    """Return by how much to multiply the cells of an axis next, so that the last solve ends in time."""
+    ratio = max(_TIME_SHARE * seconds_left / seconds_spent, 1e-9)
+    growth = ratio ** (1 / _TIME_EXPONENT[n_axes])
+    if growth <= _LARGEST_GROWTH:
+        return growth
+    return min(math.sqrt(growth), 2.0)
+
+
+def _pressure(mechanism: Spline, solution: Solution) -> list[FloatArray]:
     """Return, per axis and cell, how much a finer cell would gain.
 
-    The multiplier of a cone times its slack's first entry says what allowing steeper slopes there is worth; a
-    quadratic spline on cells of side h reaches the steepest slope but for a share of order (εh)².
+    A cone's multiplier times ε b says what allowing steeper slopes at its site is worth; a spline on cells of side h
+    reaches the steepest slope but for a share that grows like (εh)².
     """
     assert solution.multipliers is not None
     assert solution.table is not None
-    n_axes = grid.n_axes
-    worth = (solution.multipliers[0] * (program.operators[0] @ solution.table)).sum(axis=1)
-    shape = tuple(2 * (count - 1) + 1 for count in grid.shape)
-    worth = worth.reshape((-1, *shape)).sum(axis=0)
+    grid, m = mechanism.grid, mechanism.degree
+    shape = tuple(m * cells + 1 for cells in _cells(grid))
+    value = (mechanism.spline.cone_operators()[0] @ solution.table).reshape((*shape, -1))
+    # Of linear inequalities there are several at each site.
+    worth = (solution.multipliers[0].reshape((-1, *shape, value.shape[-1])).sum(axis=0) * value).sum(axis=-1)
     pressures = []
     for axis, points in enumerate(grid.breakpoints):
-        along = worth.sum(axis=tuple(other for other in range(n_axes) if other != axis))
-        inside = along[1::2] + 0.5 * (along[:-1:2] + along[2::2])
+        along = worth.sum(axis=tuple(other for other in range(grid.n_axes) if other != axis))
+        start = m * np.arange(len(points) - 1)
+        inside = along[start[:, None] + np.arange(m + 1)].sum(axis=1)
         pressures.append(inside * np.diff(points) ** 2)
     return pressures
 
 
 def refined(grid: Grid, pressures: list[FloatArray], growth: float) -> Grid:
-    """Cut the cells under most pressure in two, on every axis, until there are `growth` times as many."""
+    """Halve the cell under most pressure, again and again, until each axis has `growth` times as many cells.
+
+    Half a cell has half the multipliers and a quarter of the square of its side: an eighth of the pressure.
+    """
     axes = []
     for points, pressure in zip(grid.breakpoints, pressures, strict=True):
-        cut = np.argsort(-pressure)[: max(1, round((growth - 1) * len(pressure)))]
-        axes.append(np.sort(np.append(points, (points[cut] + points[cut + 1]) / 2)))
+        heap = [
+            (-float(push), float(left), float(right))
+            for push, left, right in zip(pressure, points, points[1:], strict=False)
+        ]
+        heapq.heapify(heap)
+        for _ in range(max(1, round((growth - 1) * len(pressure)))):
+            push, left, right = heap[0]
+            middle = (left + right) / 2
+            heapq.heapreplace(heap, (push / 8, left, middle))
+            heapq.heappush(heap, (push / 8, middle, right))
+        axes.append(np.sort([*(left for _, left, _ in heap), points[-1]]))
     return Grid.from_breakpoints(axes)

@@ -65,12 +65,12 @@ def fit_spline(problem: Problem, epsilon: float, options: SplineOptions) -> Spli
 
 
 def design_on(
-    problem: Problem, epsilon: float, grid: Grid, options: SplineOptions, clock: Clock, start: FloatArray | None = None
-) -> tuple[Spline, SharedProgram, Solution]:
-    """Solve the spline program on one grid; return the mechanism, the program and the solver's answer."""
+    problem: Problem, epsilon: float, grid: Grid, options: SplineOptions, clock: Clock
+) -> tuple[Spline, Solution]:
+    """Solve the spline program on one grid; return the mechanism and the solver's answer."""
     spline = TensorSpline(grid, options.degree)
     program = spline_program(problem, spline, spendable(epsilon))
-    solution = solve_shared(program, solver=options.solver, gap=options.gap, time_limit=clock.left, start=start)
+    solution = solve_shared(program, solver=options.solver, gap=options.gap, time_limit=clock.left)
     if solution.table is None or not np.isfinite(solution.table).all():
         msg = f"{solution.engine} ended with status '{solution.status}' on a program that has a solution."
         raise SolverError(msg)
@@ -94,7 +94,7 @@ def design_on(
         degree=options.degree,
         table=rows,
     )
-    return mechanism, program, solution
+    return mechanism, solution
 
 
 def memory_estimate_gb(cells: tuple[int, ...], degree: int, n_outputs: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from metricdp._validation import FloatArray, choice
+from metricdp._validation import choice
 from metricdp.programs.base import Program, SharedProgram
 from metricdp.solvers import clarabel, highs, structured
 from metricdp.solvers.base import Solution, Status
@@ -30,9 +30,8 @@ def solve_shared(
     solver: str = "auto",
     gap: float = 1e-7,
     time_limit: float | None = None,
-    start: FloatArray | None = None,
 ) -> Solution:
     """Solve a program whose outputs share one cone; "auto" is the structured solver, the faster and the leaner one."""
     name = choice("solver", solver, ("auto", *SHARED_ENGINES))
     engine = SHARED_ENGINES["structured" if name == "auto" else name]
-    return engine(program, gap=gap, time_limit=time_limit, start=start)
+    return engine(program, gap=gap, time_limit=time_limit)

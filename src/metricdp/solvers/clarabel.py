@@ -43,11 +43,8 @@ def solve(program: Program, *, time_limit: float | None = None) -> Solution:
     return _solve(program.cost, sparse.vstack(blocks), values, cones, wanted, 1e-9, time_limit)
 
 
-def solve_shared(
-    program: SharedProgram, *, gap: float = 1e-7, time_limit: float | None = None, start: FloatArray | None = None
-) -> Solution:
-    """Solve a program with one cone for all outputs, written out in full; `start` is of no use to this engine."""
-    del start
+def solve_shared(program: SharedProgram, *, gap: float = 1e-7, time_limit: float | None = None) -> Solution:
+    """Solve a program with one cone for all outputs, written out in full."""
     n_rows, n_columns = program.cost.shape
     n_sites, dimension = program.operators[0].shape[0], len(program.operators)
     columns = sparse.eye_array(n_columns)

@@ -56,7 +56,6 @@ class _Step:
 def solve(
     program: SharedProgram,
     *,
-    start: FloatArray | None = None,
     gap: float = 1e-7,
     time_limit: float | None = None,
 ) -> Solution:
@@ -66,8 +65,6 @@ def solve(
     ----------
     program : SharedProgram
         What to solve.
-    start : (rows, columns) array, optional
-        A table strictly inside the cones; uniform by default.
     gap : float
         Relative gap between the table's value and the bound from the multipliers at which to stop.
     time_limit : float, optional
@@ -78,7 +75,7 @@ def solve(
     # One BLAS thread per worker: outputs are many and their matrices small.
     with threadpool_limits(1), ThreadPoolExecutor(workers) as pool:
         method = _InteriorPoint(program, NormalEquations(program.operators, program.cost.shape[1], pool, workers))
-        status, iterations = method.run(start, gap, started, time_limit)
+        status, iterations = method.run(gap, started, time_limit)
     table, multipliers = method.answer()
     return Solution(table, multipliers, status, "structured", time.perf_counter() - started, iterations)
 
@@ -90,9 +87,9 @@ class _InteriorPoint:
         self.forward = [sparse.csr_array(operator[:, normal.order]) for operator in program.operators]
         self.backward = [sparse.csr_array(operator.T) for operator in self.forward]
 
-    def run(self, start: FloatArray | None, gap: float, started: float, time_limit: float | None) -> tuple[Status, int]:
+    def run(self, gap: float, started: float, time_limit: float | None) -> tuple[Status, int]:
         """Iterate; return the status and the iterations made."""
-        self.at = self._first(start)
+        self.at = self._first()
         stuck = 0
         for iteration in range(_MOST_ITERATIONS):
             distance = self._relative_gap()
@@ -118,9 +115,9 @@ class _InteriorPoint:
         table[self.normal.order] = self.at.table
         return table, self.at.dual
 
-    def _first(self, start: FloatArray | None) -> _Iterate:
+    def _first(self) -> _Iterate:
         n_rows, n_columns = self.cost.shape
-        table = np.full((n_rows, n_columns), 1 / n_columns) if start is None else start[self.normal.order]
+        table = np.full((n_rows, n_columns), 1 / n_columns)
         slack = self._map(table)
         # On the central path dual = μ slack^{-1}; μ of the size of the cost is safely above the optimum's.
         size = 0.05 * float(np.abs(self.cost).max()) or 1.0
