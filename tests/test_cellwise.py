@@ -11,11 +11,12 @@ from scipy.optimize import linprog
 
 import metricdp.proofs.cellwise  # noqa: F401 - registers its proof
 from metricdp import Grid, InvalidInputError, Problem, ProblemTooLargeError, SolverError, certify
-from metricdp.mechanisms.cellwise import Cellwise, cell_centres, cell_numbers
+from metricdp.mechanisms.cellwise import Cellwise
+from metricdp.methods import lazy_lp
 from metricdp.methods.cellwise import ConstOptOptions, GridLpOptions, fit_constopt, fit_grid_lp
-from metricdp.programs import grid_lp
+from metricdp.methods.lazy_lp import optimal_discrete, private_between, solve_lazily
 from metricdp.programs.constopt import least_worst_loss
-from metricdp.programs.grid_lp import nearest_pairs, optimal_discrete, private_between, solve_lazily
+from metricdp.programs.grid_lp import nearest_pairs
 from metricdp.solvers import Solution, Status
 
 ORDERS = [1.0, 2.0, 3.0, math.inf]
@@ -152,20 +153,20 @@ def test_every_point_of_a_cell_uses_its_row(problem):
 
 def test_cells_are_numbered_as_their_centres():
     grid = Grid.from_breakpoints([[0.0, 1.0, 4.0], [0.0, 2.0, 3.0, 5.0], [0.0, 1.0]])
-    assert cell_numbers(grid, cell_centres(grid)).tolist() == list(range(6))
+    assert grid.cell_numbers(grid.cell_centres).tolist() == list(range(6))
 
 
 @pytest.mark.parametrize("design", [fit_grid_lp, fit_constopt])
 def test_time_limit_still_gives_a_private_table(problem, design):
     options = GridLpOptions if design is fit_grid_lp else ConstOptOptions
     mechanism = design(problem, 0.7, options(cells=6, time_limit=1e-6))
-    assert worst_ratio_between(mechanism.table, cell_centres(mechanism.grid), 0.7, 2) <= 1
+    assert worst_ratio_between(mechanism.table, mechanism.grid.cell_centres, 0.7, 2) <= 1
     assert mechanism.expected_loss(problem) <= problem.uniform_loss + 1e-9
 
 
 def test_solver_failure_is_an_error(problem, monkeypatch):
     failed = Solution(None, None, Status.FAILED, "engine", 0.0, 0)
-    monkeypatch.setattr(grid_lp, "solve", lambda *_, **__: failed)
+    monkeypatch.setattr(lazy_lp, "solve", lambda *_, **__: failed)
     with pytest.raises(SolverError, match="engine ended with status 'failed'"):
         fit_grid_lp(problem, 0.7, GridLpOptions(cells=3))
 
@@ -231,7 +232,7 @@ def test_constopt_solves_its_program(nearest):
 @pytest.mark.parametrize("share", [0.5, 1])
 def test_constopt_is_private_between_centres(problem, share):
     mechanism = fit_constopt(problem, 0.7, ConstOptOptions(cells=5, nearest=6, share=share))
-    assert worst_ratio_between(mechanism.table, cell_centres(mechanism.grid), 0.7, 2) <= 1
+    assert worst_ratio_between(mechanism.table, mechanism.grid.cell_centres, 0.7, 2) <= 1
     assert mechanism.report["status"] == "optimal"
     if share == 0.5:
         assert mechanism.report["repair_mix"] < 1e-5
@@ -262,9 +263,9 @@ def test_certificate_finds_the_steepest_touching_cells():
     mechanism = cellwise([[0.9, 0.1], [0.5, 0.5], [0.5, 0.5], [0.1, 0.9]])
     certificate = certify(mechanism)
     # The diagonal cells 0 and 3 touch in a corner, and differ most.
-    assert cell_numbers(mechanism.grid, np.array(certificate.worst_where["points"])).tolist() == [0, 3]
+    assert mechanism.grid.cell_numbers(np.array(certificate.worst_where["points"])).tolist() == [0, 3]
     anti = cellwise([[0.5, 0.5], [0.9, 0.1], [0.1, 0.9], [0.5, 0.5]])
-    places = cell_numbers(anti.grid, np.array(certify(anti).worst_where["points"])).tolist()
+    places = anti.grid.cell_numbers(np.array(certify(anti).worst_where["points"])).tolist()
     assert sorted(places) == [1, 2]
 
 

@@ -15,16 +15,7 @@ from metricdp.mechanisms.base import Mechanism
 from metricdp.methods.aipo import AipoOptions, fit_aipo
 from metricdp.methods.auto import AutoOptions, fit_auto
 from metricdp.methods.cellwise import ConstOptOptions, GridLpOptions, fit_constopt, fit_grid_lp
-from metricdp.methods.closed_form import (
-    ExponentialOptions,
-    LaplaceOptions,
-    TruncatedOptions,
-    fit_em,
-    fit_em_remap,
-    fit_laplace,
-    fit_laplace_remap,
-    fit_tem,
-)
+from metricdp.methods.closed_form import CLOSED_FORMS
 from metricdp.methods.spline import SplineOptions, fit_spline
 from metricdp.problem import Problem
 
@@ -41,11 +32,7 @@ METHODS: dict[str, _Method] = {
     "auto": _Method(fit_auto, AutoOptions),
     "spline": _Method(fit_spline, SplineOptions),
     **{name: _Method(partial(fit_aipo, method=name), AipoOptions) for name in ("aipo", "aipo-e", "aipo-r")},
-    "em": _Method(fit_em, ExponentialOptions),
-    "tem": _Method(fit_tem, TruncatedOptions),
-    "em-remap": _Method(fit_em_remap, ExponentialOptions),
-    "laplace": _Method(fit_laplace, LaplaceOptions),
-    "laplace-remap": _Method(fit_laplace_remap, LaplaceOptions),
+    **{name: _Method(design, options) for name, (design, options) in CLOSED_FORMS.items()},
     "lp": _Method(fit_grid_lp, GridLpOptions),
     "copt": _Method(fit_constopt, ConstOptOptions),
 }

@@ -116,6 +116,28 @@ class Grid:
         axes = np.meshgrid(*self.breakpoints, indexing="ij")
         return np.stack(axes, axis=-1).reshape(-1, self.n_axes)
 
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """Cells along each axis."""
+        return tuple(count - 1 for count in self.shape)
+
+    @cached_property
+    def cell_centres(self) -> FloatArray:
+        """The (cells, N) midpoints of the cells, last axis fastest.
+
+        Examples
+        --------
+        >>> Grid.from_breakpoints([[0.0, 2.0, 6.0]]).cell_centres.tolist()
+        [[1.0], [4.0]]
+        """
+        middles = [(edges[:-1] + edges[1:]) / 2 for edges in self.breakpoints]
+        return np.stack(np.meshgrid(*middles, indexing="ij"), axis=-1).reshape(-1, self.n_axes)
+
+    def cell_numbers(self, points: FloatArray) -> NDArray[np.intp]:
+        """Return the number of the cell that holds each point; a shared border belongs to the upper cell."""
+        cell, _ = self.locate(points)
+        return np.asarray(np.ravel_multi_index(tuple(cell.T), self.cells))
+
     def neighbours(self, axis: int) -> tuple[NDArray[np.intp], NDArray[np.intp], FloatArray]:
         """Return the pairs of ℓ-neighbours (Definition 4): lower anchors, upper anchors, distances Δ."""
         numbers = np.arange(self.n_anchors).reshape(self.shape)

@@ -8,6 +8,7 @@ import numpy as np
 
 from metricdp._clock import Clock
 from metricdp._validation import choice, integer, positive, reject
+from metricdp.methods.lazy_lp import solve_lazily
 from metricdp.methods.options import GridOptions, ProgressCallback, require_memory
 from metricdp.metric import norm
 from metricdp.problem import Problem
@@ -18,7 +19,6 @@ from metricdp.programs.grid_lp import (
     every_output,
     nearest_pairs,
     pair_inequalities,
-    solve_lazily,
 )
 from metricdp.programs.lower_bound import (
     cluster_cost,

@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metricdp._validation import FloatArray, reject
 from metricdp.grid import Grid
 from metricdp.mechanisms.base import Mechanism
 
-__all__ = ["Cellwise", "cell_centres", "cell_numbers"]
+__all__ = ["Cellwise"]
 
 # Rows read from a file may miss 1 by the rounding of their own sum, and by no more.
 _SUM_TOLERANCE = 1e-12
-
-
-def cell_centres(grid: Grid) -> FloatArray:
-    """Return the (cells, N) midpoints of the cells, last axis fastest.
-
-    Examples
-    --------
-    >>> cell_centres(Grid.from_breakpoints([[0.0, 2.0, 6.0]])).tolist()
-    [[1.0], [4.0]]
-    """
-    middles = [(edges[:-1] + edges[1:]) / 2 for edges in grid.breakpoints]
-    return np.stack(np.meshgrid(*middles, indexing="ij"), axis=-1).reshape(-1, grid.n_axes)
-
-
-def cell_numbers(grid: Grid, points: FloatArray) -> NDArray[np.intp]:
-    """Return the number of the cell that holds each point; a shared border belongs to the upper cell."""
-    cell, _ = grid.locate(points)
-    shape = tuple(count - 1 for count in grid.shape)
-    return np.asarray(np.ravel_multi_index(tuple(cell.T), shape))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -54,7 +35,7 @@ class Cellwise(Mechanism):
     kind: ClassVar[str] = "cellwise"
 
     def _rows(self, points: FloatArray) -> FloatArray:
-        return np.asarray(self.table[cell_numbers(self.grid, points)])
+        return np.asarray(self.table[self.grid.cell_numbers(points)])
 
     def settings(self) -> dict[str, Any]:
         """Return the table of rows and the breakpoints."""
@@ -65,7 +46,7 @@ class Cellwise(Mechanism):
         """Rebuild from a file's fields."""
         grid = Grid.from_arrays(settings, common["bounds"])
         rows = settings["table"]
-        shape = (int(np.prod([count - 1 for count in grid.shape])), len(common["outputs"]))
+        shape = (math.prod(grid.cells), len(common["outputs"]))
         if rows.shape != shape:
             raise reject("table", f"of shape (cells, outputs) = {shape}", rows.shape)
         if not (np.isfinite(rows).all() and rows.min() >= 0 and np.abs(rows.sum(axis=1) - 1).max() <= _SUM_TOLERANCE):

@@ -14,7 +14,7 @@ from metricdp.budget import budgets_from_shares, compose, equal_shares, search_s
 from metricdp.errors import SolverError
 from metricdp.grid import Grid
 from metricdp.mechanisms.log_convex import LogConvex, interpolate
-from metricdp.methods.options import GridOptions, require_memory
+from metricdp.methods.options import GridOptions, common_fields, require_memory
 from metricdp.problem import Problem
 from metricdp.programs.aipo import approx_apo, memory_estimate_gb, neighbour_inequalities, surrogate_cost
 from metricdp.programs.base import Program
@@ -64,13 +64,8 @@ def fit_aipo(problem: Problem, epsilon: float, method: str, options: AipoOptions
     if options.refine:
         design.refine()
     return LogConvex(
-        outputs=problem.outputs,
-        bounds=problem.bounds,
-        epsilon=epsilon,
-        p=problem.p,
-        method=method,
+        **common_fields(problem, epsilon, method),
         report=design.report(),
-        projection=problem.projection,
         grid=design.grid,
         log_table=np.log(design.table),
     )
@@ -180,7 +175,7 @@ class _Design:
         return {
             **self.facts,
             "loss": self.loss,
-            "cells": [count - 1 for count in self.grid.shape],
+            "cells": list(self.grid.cells),
             "anchors": self.grid.n_anchors,
             "budgets": self.budgets.tolist(),
             "budgets_compose_to": compose(self.budgets, self.problem.p),

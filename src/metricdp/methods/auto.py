@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,16 +17,7 @@ from metricdp.grid import Grid
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.spline import Spline
 from metricdp.methods.aipo import AipoOptions, fit_aipo
-from metricdp.methods.closed_form import (
-    ExponentialOptions,
-    LaplaceOptions,
-    TruncatedOptions,
-    fit_em,
-    fit_em_remap,
-    fit_laplace,
-    fit_laplace_remap,
-    fit_tem,
-)
+from metricdp.methods.closed_form import CLOSED_FORMS
 from metricdp.methods.options import ProgressCallback, free_memory_gb
 from metricdp.methods.spline import SplineOptions, design_on, memory_estimate_gb
 from metricdp.problem import Problem
@@ -88,19 +80,16 @@ def fit_auto(problem: Problem, epsilon: float, options: AutoOptions) -> Mechanis
     return replace(best, report={**best.report, "tried": tried, "seconds": clock.spent})
 
 
-def _closed_forms(problem: Problem, epsilon: float) -> list[Mechanism]:
-    """Return the mechanisms that cost next to nothing, and AIPO where Laplace noise is not to be had."""
-    found: list[Mechanism] = [
-        fit_em(problem, epsilon, ExponentialOptions()),
-        fit_tem(problem, epsilon, TruncatedOptions()),
-        fit_em_remap(problem, epsilon, ExponentialOptions()),
-    ]
-    try:
-        found.append(fit_laplace(problem, epsilon, LaplaceOptions()))
-        found.append(fit_laplace_remap(problem, epsilon, LaplaceOptions()))
-    except InvalidInputError:
-        found.append(fit_aipo(problem, epsilon, "aipo-e", AipoOptions()))
-    return found
+def _closed_forms(problem: Problem, epsilon: float) -> Iterator[Mechanism]:
+    """Yield the mechanisms that cost next to nothing, and AIPO where Laplace noise is not to be had."""
+    refused = False
+    for design, options in CLOSED_FORMS.values():
+        try:
+            yield design(problem, epsilon, options())
+        except InvalidInputError:
+            refused = True
+    if refused:
+        yield fit_aipo(problem, epsilon, "aipo-e", AipoOptions())
 
 
 def _loss_unless_hopeless(mechanism: Mechanism, problem: Problem, best: Mechanism | None) -> float:
@@ -124,12 +113,12 @@ def _best_spline(
     grid = Grid.adaptive(problem.bounds, _FIRST_CELLS[problem.n_axes], problem.records, problem.prior)
     degree = 3 if problem.n_axes < 3 else 2
     best: Spline | None = None
-    while memory_estimate_gb(_cells(grid), degree, problem.n_outputs) < 0.5 * free_memory_gb():
+    while memory_estimate_gb(grid.cells, degree, problem.n_outputs) < 0.5 * free_memory_gb():
         step = Clock(max(options.time_limit - clock.spent, 1.0))
         mechanism, solution = design_on(problem, epsilon, grid, SplineOptions(gap=2e-4, degree=degree), step)
         loss = mechanism.report["loss"]
-        tried.append({"method": "spline", "cells": list(_cells(grid)), "loss": loss})
-        options.say(clock, f"spline with {' x '.join(map(str, _cells(grid)))} cells: loss {loss:.4f}")
+        tried.append({"method": "spline", "cells": list(grid.cells), "loss": loss})
+        options.say(clock, f"spline with {' x '.join(map(str, grid.cells))} cells: loss {loss:.4f}")
         if not examine(mechanism).holds:
             break
         gained = math.inf if best is None else best.report["loss"] - loss
@@ -140,10 +129,6 @@ def _best_spline(
             break
         grid = refined(grid, _pressure(mechanism, solution), growth)
     return best
-
-
-def _cells(grid: Grid) -> tuple[int, ...]:
-    return tuple(count - 1 for count in grid.shape)
 
 
 def _affordable_growth(seconds_left: float, seconds_spent: float, n_axes: int) -> float:
@@ -164,7 +149,7 @@ def _pressure(mechanism: Spline, solution: Solution) -> list[FloatArray]:
     assert solution.multipliers is not None
     assert solution.table is not None
     grid, m = mechanism.grid, mechanism.degree
-    shape = tuple(m * cells + 1 for cells in _cells(grid))
+    shape = tuple(m * cells + 1 for cells in grid.cells)
     value = (mechanism.spline.cone_operators()[0] @ solution.table).reshape((*shape, -1))
     # Of linear inequalities there are several at each site.
     worth = (solution.multipliers[0].reshape((-1, *shape, value.shape[-1])).sum(axis=0) * value).sum(axis=-1)

@@ -17,12 +17,13 @@ from metricdp._clock import Clock
 from metricdp._validation import FloatArray, choice, fraction, integer
 from metricdp.budget import spendable
 from metricdp.grid import Grid
-from metricdp.mechanisms.cellwise import Cellwise, cell_centres, cell_numbers
-from metricdp.methods.options import GridOptions, require_memory
+from metricdp.mechanisms.cellwise import Cellwise
+from metricdp.methods.lazy_lp import Optimum, private_between, solve_lazily
+from metricdp.methods.options import GridOptions, common_fields, require_memory
 from metricdp.metric import pairwise_distances
 from metricdp.problem import Problem
 from metricdp.programs.constopt import least_worst_loss
-from metricdp.programs.grid_lp import START_NEIGHBOURS, Optimum, nearest_pairs, private_between, solve_lazily
+from metricdp.programs.grid_lp import START_NEIGHBOURS, nearest_pairs
 
 __all__ = ["ConstOptOptions", "GridLpOptions", "fit_constopt", "fit_grid_lp"]
 
@@ -120,11 +121,11 @@ class _Cells:
         what = f"`cells` with {count} cells and {problem.n_outputs} outputs"
         require_memory(needed, what, "take fewer `cells`")
         grid = options.grid(problem)
-        cell = cell_numbers(grid, problem.records)
+        cell = grid.cell_numbers(problem.records)
         gather = sparse.csr_array(
             (problem.prior, (cell, np.arange(problem.n_records))), shape=(count, problem.n_records)
         )
-        centres = cell_centres(grid)
+        centres = grid.cell_centres
         apart = pairwise_distances(centres, centres, problem.p)
         return cls(grid, centres, apart, np.asarray(gather.sum(axis=1)), np.asarray(gather @ problem.loss))
 
@@ -159,17 +160,12 @@ def _cellwise(
     problem: Problem, epsilon: float, method: str, cells: _Cells, table: FloatArray, facts: dict[str, Any]
 ) -> Cellwise:
     return Cellwise(
-        outputs=problem.outputs,
-        bounds=problem.bounds,
-        epsilon=epsilon,
-        p=problem.p,
-        method=method,
+        **common_fields(problem, epsilon, method),
         report={
             **facts,
             "loss": float(np.vdot(cells.cost, table)),
-            "cells": [count - 1 for count in cells.grid.shape],
+            "cells": list(cells.grid.cells),
         },
-        projection=problem.projection,
         grid=cells.grid,
         table=table,
     )

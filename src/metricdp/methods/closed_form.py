@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,15 +17,17 @@ from metricdp._clock import Clock
 from metricdp._validation import FloatArray, fraction, integer, positive, reject
 from metricdp.budget import spendable
 from metricdp.grid import Grid
+from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.exponential import Exponential
 from metricdp.mechanisms.laplace import LatticeLaplace, NoiseFrame
 from metricdp.mechanisms.lattice import Lattice
 from metricdp.mechanisms.planar_mass import panels_per_edge
-from metricdp.methods.options import ProgressCallback, require_memory
+from metricdp.methods.options import ProgressCallback, common_fields, require_memory
 from metricdp.metric import norm
 from metricdp.problem import Problem
 
 __all__ = [
+    "CLOSED_FORMS",
     "ExponentialOptions",
     "LaplaceOptions",
     "TruncatedOptions",
@@ -141,7 +143,7 @@ def _exponential(
     rate = spendable(epsilon) / 2
     facts: dict[str, Any] = {"rate": rate} if clip is None else {"rate": rate, "clip": clip}
     mechanism = Exponential(
-        **_common(problem, epsilon, method),
+        **common_fields(problem, epsilon, method),
         rate=rate,
         clip=clip,
         labels=np.arange(problem.n_outputs),
@@ -149,17 +151,6 @@ def _exponential(
     )
     options.say(1.0, "closed form")
     return mechanism
-
-
-def _common(problem: Problem, epsilon: float, method: str) -> dict[str, Any]:
-    return {
-        "outputs": problem.outputs,
-        "bounds": problem.bounds,
-        "epsilon": epsilon,
-        "p": problem.p,
-        "method": method,
-        "projection": problem.projection,
-    }
 
 
 def _bayes_labels(problem: Problem, mechanism: Exponential) -> NDArray[np.intp]:
@@ -234,7 +225,7 @@ def _lattice_laplace(
         "outputs_used": len(np.unique(labels)),
     }
     return LatticeLaplace(
-        **_common(problem, epsilon, method),
+        **common_fields(problem, epsilon, method),
         rate=rate,
         window=lattice.window,
         labels=labels,
@@ -296,3 +287,12 @@ class _Blur:
         spectrum = fft.rfftn(values.reshape(self.shape), self.padded) * self.transform
         blurred = fft.irfftn(spectrum, self.padded)
         return np.asarray(blurred[tuple(slice(0, count) for count in self.shape)])
+
+
+CLOSED_FORMS: dict[str, tuple[Callable[..., Mechanism], type]] = {
+    "em": (fit_em, ExponentialOptions),
+    "tem": (fit_tem, TruncatedOptions),
+    "em-remap": (fit_em_remap, ExponentialOptions),
+    "laplace": (fit_laplace, LaplaceOptions),
+    "laplace-remap": (fit_laplace_remap, LaplaceOptions),
+}

@@ -15,7 +15,7 @@ from metricdp.errors import ProblemTooLargeError
 from metricdp.grid import Grid
 from metricdp.problem import Problem
 
-__all__ = ["GridOptions", "ProgressCallback", "free_memory_gb", "require_memory"]
+__all__ = ["GridOptions", "ProgressCallback", "common_fields", "free_memory_gb", "require_memory"]
 
 ProgressCallback = Callable[[float, str], None]
 
@@ -73,6 +73,18 @@ class GridOptions:
                 f"{grid.bounds.tolist()}",
             )
         return grid
+
+
+def common_fields(problem: Problem, epsilon: float, method: str) -> dict[str, Any]:
+    """Return what every mechanism takes over from its problem."""
+    return {
+        "outputs": problem.outputs,
+        "bounds": problem.bounds,
+        "epsilon": epsilon,
+        "p": problem.p,
+        "method": method,
+        "projection": problem.projection,
+    }
 
 
 def free_memory_gb() -> float:

@@ -16,7 +16,7 @@ from metricdp.budget import spendable
 from metricdp.errors import SolverError
 from metricdp.grid import Grid
 from metricdp.mechanisms.spline import Spline
-from metricdp.methods.options import GridOptions, require_memory
+from metricdp.methods.options import GridOptions, common_fields, require_memory
 from metricdp.problem import Problem
 from metricdp.programs.base import SharedProgram
 from metricdp.programs.spline import inscribed_polytope, spline_program
@@ -79,17 +79,10 @@ def design_on(
     # Convex combinations of distributions; dividing takes away the rounding of the sums.
     rows /= rows.sum(axis=1, keepdims=True)
     if options.progress is not None:
-        options.progress(
-            1.0, f"{' x '.join(str(n - 1) for n in grid.shape)} cells: loss {program.objective(table):.4f}"
-        )
+        options.progress(1.0, f"{' x '.join(map(str, grid.cells))} cells: loss {program.objective(table):.4f}")
     mechanism = Spline(
-        outputs=problem.outputs,
-        bounds=problem.bounds,
-        epsilon=epsilon,
-        p=problem.p,
-        method="spline",
+        **common_fields(problem, epsilon, "spline"),
         report=_report(program, solution, table, mix, grid, options, problem.p) | {"seconds": clock.spent},
-        projection=problem.projection,
         grid=grid,
         degree=options.degree,
         table=rows,
@@ -129,7 +122,7 @@ def _report(
         "loss": loss,
         "program_bound": bound,
         "gap": None if bound is None else (loss - bound) / max(abs(loss), 1e-300),
-        "cells": [count - 1 for count in grid.shape],
+        "cells": list(grid.cells),
         "degree": options.degree,
         "coefficients": table.shape[0],
     }

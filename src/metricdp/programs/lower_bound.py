@@ -11,7 +11,6 @@ from scipy.spatial import cKDTree
 
 from metricdp._validation import FloatArray
 from metricdp.grid import Grid
-from metricdp.mechanisms.cellwise import cell_numbers
 from metricdp.metric import norm
 from metricdp.problem import Problem
 
@@ -87,7 +86,7 @@ def least_loss_per_cell(problem: Problem, grid: Grid) -> tuple[FloatArray, Indic
     agree.)
     """
     lived = problem.prior > 0
-    cell = cell_numbers(grid, problem.records[lived])
+    cell = grid.cell_numbers(problem.records[lived])
     numbers, label = np.unique(cell, return_inverse=True)
     least = np.full((len(numbers), problem.n_outputs), np.inf)
     np.minimum.at(least, label, problem.loss[lived])
