@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from metricdp._clock import Clock
-from metricdp._validation import choice, integer, positive, reject
+from metricdp._validation import FloatArray, choice, integer, positive, reject
 from metricdp.methods.lazy_lp import solve_lazily
 from metricdp.methods.options import GridOptions, ProgressCallback, require_memory
 from metricdp.metric import norm
 from metricdp.problem import Problem
-from metricdp.programs.base import Program
+from metricdp.programs.base import SharedProgram
 from metricdp.programs.grid_lp import (
     LEAST_COEFFICIENT,
     START_NEIGHBOURS,
-    every_output,
+    Pairs,
     nearest_pairs,
     pair_inequalities,
 )
@@ -26,7 +27,7 @@ from metricdp.programs.lower_bound import (
     farthest_distances,
     least_loss_per_cell,
 )
-from metricdp.solvers import solve
+from metricdp.solvers import Solution, solve, solve_shared
 
 __all__ = ["lower_bound"]
 
@@ -36,6 +37,12 @@ _ROUNDING = 1e-12
 # Bytes per inequality at the peak of an interior-point solve, measured with 500 to 2,000 clusters and
 # rounded up.
 _BYTES_PER_INEQUALITY = 2000
+
+# Pairs of centres this close, as ε times their distance, are left out.
+_CLOSEST = 1e-9
+
+# Relative gap between the bound and the value of its program; what is left of it loosens the bound.
+_GAP = 1e-5
 
 
 def lower_bound(
@@ -116,18 +123,32 @@ def _by_clusters(
     # `norm` errs by a few roundings; a longer distance only loosens a constraint.
     distances = norm(groups.centres[pairs[:, 0]] - groups.centres[pairs[:, 1]], problem.p) * (1 + 1e-14)
     shrink = np.exp(-epsilon * distances)
-    kept = shrink >= LEAST_COEFFICIENT
-    every_pair, outputs = every_output(pairs[kept], problem.n_outputs)
-    factors = np.repeat(shrink[kept], problem.n_outputs)
-    inequality = pair_inequalities(every_pair, outputs, factors, cost.shape)
-    program = Program(cost, inequality)
+    # Pairs left out loosen the bound. Far ones hardly bind; of centres that all but coincide no table is inside.
+    kept = (shrink >= LEAST_COEFFICIENT) & (shrink <= 1 - _CLOSEST)
+    program = _program(cost, pairs[kept], shrink[kept])
     if options.progress is not None:
-        options.progress(0.1, f"{len(groups.centres)} clusters, {inequality.shape[0]} inequalities")
-    solution = solve(program, solver=options.solver, time_limit=clock.left)
-    multipliers = np.zeros(inequality.shape[0]) if solution.multipliers is None else solution.multipliers
+        options.progress(0.1, f"{len(groups.centres)} clusters, {kept.sum() * problem.n_outputs} inequalities")
+    solution = _solve(program, options.solver, clock)
     if options.progress is not None:
         options.progress(1.0, f"{solution.engine}: {solution.status}")
-    return _rounded_down(program.dual_value(multipliers) + constant, problem)
+    bound = problem.floor - constant if solution.multipliers is None else program.dual_value(solution.multipliers)
+    return _rounded_down(bound + constant, problem)
+
+
+def _program(cost: FloatArray, pairs: Pairs, shrink: FloatArray) -> SharedProgram:
+    """Return min ⟨cost, Z⟩ with shrink · Z_ik ≤ Z_jk for ordered pairs (i, j) and every output k."""
+    one_output = np.zeros(len(pairs), dtype=np.intp)
+    return SharedProgram(cost, (-pair_inequalities(pairs, one_output, shrink, (len(cost), 1)),))
+
+
+def _solve(program: SharedProgram, solver: str, clock: Clock) -> Solution:
+    """Solve with the structured engine, or with a general one on the program written out in full."""
+    if solver == "auto":
+        return solve_shared(program, gap=_GAP, time_limit=clock.left)
+    found = solve(program.expand(), solver=solver, time_limit=clock.left)
+    if found.multipliers is None:
+        return found
+    return replace(found, multipliers=found.multipliers.reshape(1, -1, program.cost.shape[1]))
 
 
 def _by_cells(problem: Problem, epsilon: float, options: GridOptions) -> float:
