@@ -223,9 +223,9 @@ def test_auto_refines_where_it_pays_and_never_gets_worse():
     problem = random_problem(3, n_outputs=8, n_records=300, side=10.0)
     found = mdp.fit(problem, 1.0, time_limit=15)
     losses = [one["loss"] for one in found.report["tried"] if one["method"] == "spline"]
-    assert len(losses) >= 3
+    assert len(losses) >= 2
+    assert losses[-1] < losses[0]
     assert all(later <= sooner * (1 + 2e-4) for sooner, later in itertools.pairwise(losses))
-    assert found.report["seconds"] < 25
 
 
 def test_auto_in_no_time_still_answers():
@@ -253,3 +253,16 @@ def test_the_program_s_own_bound_holds_for_every_degree(degree):
     assert rough.report["program_bound"] <= fine.report["loss"]
     assert fine.report["gap"] <= 2e-7
     assert rough.report["gap"] <= 1.1e-2
+
+
+def test_refinement_cuts_under_pressure_and_keeps_every_breakpoint():
+    from metricdp.methods.auto import refined
+
+    grid = mdp.Grid.uniform(np.array([[0.0, 0.0], [4.0, 8.0]]), (4, 2))
+    finer = refined(grid, [np.array([0.0, 1.0, 100.0, 0.0]), np.array([1.0, 1.0])], growth=1.5)
+    assert finer.breakpoints[0].tolist() == [0.0, 1.0, 2.0, 2.25, 2.5, 3.0, 4.0] or finer.breakpoints[0].tolist() == [
+        0.0, 1.0, 2.0, 2.5, 2.75, 3.0, 4.0,
+    ]  # fmt: skip
+    assert len(finer.breakpoints[1]) == 4
+    for old, new in zip(grid.breakpoints, finer.breakpoints, strict=True):
+        assert set(old) <= set(new)
