@@ -19,7 +19,7 @@ __all__ = ["Problem"]
 LossFunction = Callable[[FloatArray, FloatArray], ArrayLike]
 
 
-@dataclass(frozen=True, init=False, eq=False)
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class Problem:
     """A validated, immutable design problem.
 
@@ -44,8 +44,8 @@ class Problem:
     Examples
     --------
     >>> problem = Problem([[0.0], [1.0], [2.0]], [[0.0], [2.0]], "euclidean")
-    >>> problem.n_records, problem.n_outputs, problem.n_axes
-    (3, 2, 1)
+    >>> problem
+    Problem(records=3, outputs=2, axes=1, p=2)
     >>> problem.loss.tolist()
     [[0.0, 2.0], [1.0, 1.0], [2.0, 0.0]]
     """
@@ -85,6 +85,9 @@ class Problem:
             object.__setattr__(self, name, array)
         object.__setattr__(self, "p", order)
         object.__setattr__(self, "projection", projection)
+
+    def __repr__(self) -> str:
+        return f"Problem(records={self.n_records}, outputs={self.n_outputs}, axes={self.n_axes}, p={self.p:g})"
 
     @property
     def n_records(self) -> int:

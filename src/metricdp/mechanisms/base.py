@@ -23,7 +23,7 @@ __all__ = ["Mechanism"]
 _CHUNK_NUMBERS = 2**21
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Mechanism(ABC):
     """A randomised map from a box to finitely many outputs, z_k(x) = Pr[y_k | x].
 
@@ -44,6 +44,9 @@ class Mechanism(ABC):
         for value in vars(self).values():
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.method!r}, epsilon={self.epsilon:g}, p={self.p:g}, outputs={self.n_outputs})"
 
     @property
     def n_outputs(self) -> int:

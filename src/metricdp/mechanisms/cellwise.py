@@ -18,7 +18,7 @@ __all__ = ["Cellwise"]
 _SUM_TOLERANCE = 1e-12
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Cellwise(Mechanism):
     """Every point of a cell uses the cell's row of one table.
 

@@ -20,7 +20,7 @@ from metricdp.metric import pairwise_distances
 __all__ = ["Exponential"]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Exponential(Mechanism):
     """Draw output k with probability ∝ e^{−s · min(d_p(x, y_k), γ)} and report output `labels[k]`.
 

@@ -95,7 +95,7 @@ def _unit(words: NDArray[np.uint64]) -> FloatArray:
     return np.asarray(((words >> np.uint64(11)) + np.uint64(1)) * 2.0**-53, dtype=np.float64)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LatticeLaplace(Mechanism):
     """Add noise of density ∝ e^{−rate ‖·‖_p}, snap to a lattice, report the label of the square.
 

@@ -24,7 +24,7 @@ def interpolate(weights: sparse.csr_array, log_table: FloatArray) -> FloatArray:
     return rows
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LogConvex(Mechanism):
     """The paper's mechanism (AIPO): an anchor table and the normalised geometric mean in between.
 

@@ -16,7 +16,7 @@ from metricdp.splines import TensorSpline
 __all__ = ["Spline"]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Spline(Mechanism):
     """z_k(x) is a tensor-product polynomial of degree m per axis on each cell, given by Bézier control rows.
 
