@@ -46,7 +46,8 @@ class Mechanism(ABC):
                 value.flags.writeable = False
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.method!r}, epsilon={self.epsilon:g}, p={self.p:g}, outputs={self.n_outputs})"
+        name = type(self).__name__
+        return f"{name}({self.method!r}, epsilon={self.epsilon:g}, p={self.p:g}, outputs={self.n_outputs})"
 
     @property
     def n_outputs(self) -> int:
