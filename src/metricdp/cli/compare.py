@@ -86,7 +86,7 @@ def _draw(frame: pd.DataFrame, problem: Problem, city: RoadNetwork | None, folde
     ratios = {method: found for (method, epsilon), found in frame.attrs["ppr"].items() if epsilon == middle}
     if ratios:
         ppr_figure(ratios, middle).savefig(folder / "ppr.png")
-    private = frame[(frame["epsilon"] == middle) & (frame["certified"] == True)]  # noqa: E712 - may be missing
+    private = frame[(frame["epsilon"] == middle) & frame["certified"]]
     if problem.n_axes == 2 and len(private):
         method = str(private.sort_values("loss")["method"].iloc[0])
         place = problem.records[int(np.square(problem.records - problem.bounds.mean(axis=0)).sum(axis=1).argmin())]

@@ -200,7 +200,7 @@ def _frame(tasks: list[_Task], results: dict[_TaskName, dict[str, Any]]) -> pd.D
         if task.method == _BOUND:
             continue
         bound = results[_BOUND, task.epsilon]["lower_bound"]
-        row = {"method": task.method, "epsilon": task.epsilon, "lower_bound": bound, "error": ""}
+        row = {"method": task.method, "epsilon": task.epsilon, "lower_bound": bound, "certified": False, "error": ""}
         row |= results[task.method, task.epsilon]
         loss = row.get("loss", math.nan)
         # Without any unavoidable loss there is nothing to measure a gap against.

@@ -29,7 +29,7 @@ def loss_figure(frame: pd.DataFrame, problem: Problem, unit: str = "km") -> Figu
     order = frame.groupby("method")["loss"].mean().sort_values(ascending=False).index
     for number, method in enumerate(order):
         rows = frame[frame["method"] == method].sort_values("epsilon")
-        proved = bool((rows["certified"] == True).all())  # noqa: E712 - object column with missing values
+        proved = bool(rows["certified"].all())
         axes.plot(
             rows["epsilon"],
             rows["loss"],
