@@ -67,17 +67,43 @@ class AutoOptions:
 def fit_auto(problem: Problem, epsilon: float, options: AutoOptions) -> Mechanism:
     """Return the certified mechanism of least loss among closed forms and splines refined while time remains."""
     clock = Clock(options.time_limit)
+    forms = sorted((_measured(form, problem) for form in _closed_forms(problem, epsilon)), key=lambda form: form.loss)
+    # The rows of all records may take a while for Laplace noise; time for one such mechanism is set aside.
+    limit = options.time_limit - (forms[0].seconds_for_all if forms[0].error else 0.0)
     tried: list[dict[str, Any]] = []
-    best: Mechanism | None = _best_spline(problem, epsilon, options, clock, tried)
-    for mechanism in _closed_forms(problem, epsilon):
-        loss = _loss_unless_hopeless(mechanism, problem, best)
-        tried.append({"method": mechanism.method, "loss": loss})
-        options.say(clock, f"{mechanism.method}: loss {loss:.4f}")
-        if (best is None or loss < best.report["loss"]) and examine(mechanism).holds:
-            best = replace(mechanism, report={**mechanism.report, "loss": loss})
+    best: Mechanism | None = _best_spline(problem, epsilon, options, limit, clock, tried)
+    for form in forms:
+        loss = form.loss
+        if form.error and (best is None or loss - 6 * form.error <= best.report["loss"]):
+            loss = form.mechanism.expected_loss(problem)
+        tried.append({"method": form.mechanism.method, "loss": loss})
+        options.say(clock, f"{form.mechanism.method}: loss {loss:.4f}")
+        if (best is None or loss < best.report["loss"]) and examine(form.mechanism).holds:
+            best = replace(form.mechanism, report={**form.mechanism.report, "loss": loss})
     if best is None:
         raise SolverError("No method gave a certified mechanism.")
     return replace(best, report={**best.report, "tried": tried, "seconds": clock.spent})
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A closed form and its loss: exact, or an estimate with its standard error."""
+
+    mechanism: Mechanism
+    loss: float
+    error: float
+    seconds_for_all: float
+
+
+def _measured(mechanism: Mechanism, problem: Problem) -> _Form:
+    """Return the expected loss if there are few records, an estimate from some of them otherwise."""
+    clock = Clock(None)
+    if problem.n_records <= 4 * _SAMPLE:
+        return _Form(mechanism, mechanism.expected_loss(problem), 0.0, clock.spent)
+    chosen = np.random.default_rng(0).choice(problem.n_records, _SAMPLE, p=problem.prior)
+    losses = np.einsum("ik,ik->i", mechanism.probabilities(problem.records[chosen]), problem.loss[chosen])
+    seconds = clock.spent * problem.n_records / _SAMPLE
+    return _Form(mechanism, float(losses.mean()), float(losses.std()) / math.sqrt(_SAMPLE), seconds)
 
 
 def _closed_forms(problem: Problem, epsilon: float) -> Iterator[Mechanism]:
@@ -92,29 +118,17 @@ def _closed_forms(problem: Problem, epsilon: float) -> Iterator[Mechanism]:
         yield fit_aipo(problem, epsilon, "aipo-e", AipoOptions())
 
 
-def _loss_unless_hopeless(mechanism: Mechanism, problem: Problem, best: Mechanism | None) -> float:
-    """Return the expected loss; only an estimate from some records if that is already far above the best."""
-    if best is not None and problem.n_records > 4 * _SAMPLE:
-        chosen = np.random.default_rng(0).choice(problem.n_records, _SAMPLE, p=problem.prior)
-        rows = mechanism.probabilities(problem.records[chosen])
-        losses = np.einsum("ik,ik->i", rows, problem.loss[chosen])
-        estimate, error = float(losses.mean()), float(losses.std()) / math.sqrt(_SAMPLE)
-        if estimate - 6 * error > best.report["loss"]:
-            return estimate
-    return mechanism.expected_loss(problem)
-
-
 def _best_spline(
-    problem: Problem, epsilon: float, options: AutoOptions, clock: Clock, tried: list[dict[str, Any]]
+    problem: Problem, epsilon: float, options: AutoOptions, limit: float, clock: Clock, tried: list[dict[str, Any]]
 ) -> Spline | None:
-    """Solve on finer and finer nested grids, cutting where relaxing the slopes would gain most."""
+    """Solve on finer and finer nested grids until `limit` seconds, cutting where steeper slopes would gain most."""
     if problem.n_axes not in _FIRST_CELLS:
         return None
     grid = Grid.adaptive(problem.bounds, _FIRST_CELLS[problem.n_axes], problem.records, problem.prior)
     degree = 3 if problem.n_axes < 3 else 2
     best: Spline | None = None
     while memory_estimate_gb(grid.cells, degree, problem.n_outputs) < 0.5 * free_memory_gb():
-        step = Clock(max(options.time_limit - clock.spent, 1.0))
+        step = Clock(max(limit - clock.spent, 1.0))
         mechanism, solution = design_on(problem, epsilon, grid, SplineOptions(gap=2e-4, degree=degree), step)
         loss = mechanism.report["loss"]
         tried.append({"method": "spline", "cells": list(grid.cells), "loss": loss})
@@ -124,7 +138,7 @@ def _best_spline(
         gained = math.inf if best is None else best.report["loss"] - loss
         if gained > 0:
             best = mechanism
-        growth = _affordable_growth(options.time_limit - clock.spent, step.spent, problem.n_axes)
+        growth = _affordable_growth(limit - clock.spent, step.spent, problem.n_axes)
         if gained < _WORTHWHILE * abs(loss) or growth < _LEAST_GROWTH or solution.multipliers is None:
             break
         grid = refined(grid, _pressure(mechanism, solution), growth)
