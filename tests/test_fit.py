@@ -156,3 +156,12 @@ def test_duplicate_outputs_are_allowed():
     problem = mdp.Problem([[0.0], [1.0]], [[0.5], [0.5]], "euclidean")
     mechanism = mdp.fit(problem, 1.0, "aipo-e", cells=2)
     assert mechanism.expected_loss(problem) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("solver", ["highs", "clarabel"])
+def test_cells_far_wider_than_one_over_epsilon(solver):
+    """e^{−ε_ℓ Δ_ℓ} falls below what HiGHS takes for zero, which it says with a warning."""
+    problem = random_problem(0, side=100.0)
+    mechanism = mdp.fit(problem, 8.0, "aipo-e", cells=4, solver=solver)
+    assert mdp.certify(mechanism).holds
+    assert mechanism.expected_loss(problem) < problem.uniform_loss
