@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-import metricdp.proofs.cellwise  # noqa: F401 - registers its proof
 from metricdp import Grid, InvalidInputError, Problem, ProblemTooLargeError, SolverError, certify
 from metricdp.mechanisms.cellwise import Cellwise
 from metricdp.methods import lazy_lp
