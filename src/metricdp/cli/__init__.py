@@ -8,7 +8,8 @@ import typer
 from rich.text import Text
 
 from metricdp.cli._console import errors
-from metricdp.cli.check import audit_command, certify_command
+from metricdp.cli.audit import audit_command
+from metricdp.cli.certify import certify_command
 from metricdp.cli.city import cities_app
 from metricdp.cli.compare import compare_command
 from metricdp.cli.demo import demo_command

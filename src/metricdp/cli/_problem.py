@@ -17,6 +17,7 @@ __all__ = [
     "City",
     "JsonFlag",
     "Loss",
+    "MechanismFile",
     "NOutputs",
     "NTasks",
     "Norm",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+MechanismFile = Annotated[Path, typer.Argument(help="A mechanism file.")]
 ProblemFile = Annotated[
     Path | None,
     typer.Argument(help="An .npz with arrays records, outputs and, if you like, loss, prior, bounds."),

@@ -1,22 +1,17 @@
-"""`metricdp certify` and `metricdp audit`: whether a mechanism file is private."""
+"""`metricdp certify`: whether a mechanism file is private."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from metricdp.audit import audit
 from metricdp.certify import Certificate, certify
-from metricdp.cli._console import out, print_json, progress_bar
-from metricdp.cli._problem import JsonFlag
+from metricdp.cli._console import out, print_json
+from metricdp.cli._problem import JsonFlag, MechanismFile
 from metricdp.files import load
 
-__all__ = ["audit_command", "certify_command"]
-
-MechanismFile = Annotated[Path, typer.Argument(help="A mechanism file.")]
+__all__ = ["certify_command"]
 
 
 def certify_command(file: MechanismFile, *, as_json: JsonFlag = False) -> None:
@@ -41,26 +36,3 @@ def _show(certificate: Certificate, *, city: bool) -> None:
         )
     out.print(f"worst ratio {certificate.worst_ratio:.6f} of ε at {certificate.worst_where}", soft_wrap=True)
     out.print(f"{certificate.checked:,} comparisons in {certificate.seconds:.2f} s")
-
-
-def audit_command(
-    file: MechanismFile,
-    *,
-    pairs: Annotated[int, typer.Option(help="Pairs of points to compare.")] = 100_000,
-    slack: Annotated[
-        float | None, typer.Option(help="Count as the paper's code does, with this slack in probability.")
-    ] = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Search for pairs of points that break the guarantee; exit code 1 if any is found."""
-    with progress_bar("auditing"):
-        found = audit(load(file), pairs=pairs, slack=slack)
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        out.print(
-            f"{found.compared:,} comparisons: {found.violation_ratio:.4%} violate; "
-            f"worst ratio {found.max_ratio:.6f} of ε"
-        )
-    if found.violation_ratio > 0:
-        raise typer.Exit(1)
