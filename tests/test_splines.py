@@ -110,3 +110,17 @@ def test_largest_coefficient_bounds_every_coefficient_with_rows_in_the_unit_inte
         largest = max(largest, np.abs(scaled).max())
     assert largest <= axis.largest_coefficient * (1 + 1e-12)
     assert (axis.largest_coefficient == pytest.approx(1.0)) == (degree <= 2)
+
+
+@pytest.mark.parametrize("degree", DEGREES)
+@pytest.mark.parametrize("n_axes", [1, 2])
+def test_a_coarser_spline_is_the_same_function_on_a_finer_grid(degree, n_axes):
+    grid = random_grid(degree, n_axes, cells=3)
+    finer = Grid.from_breakpoints([np.sort([*x, *(x[:-1] + 0.3 * np.diff(x)), x[-1] - 1e-3]) for x in grid.breakpoints])
+    here, there = TensorSpline(finer, degree), TensorSpline(grid, degree)
+    coefficients = np.random.default_rng(0).random((there.n_coefficients, 3))
+    points = np.random.default_rng(1).uniform(*grid.bounds, size=(300, n_axes))
+    moved = here.from_coarser(there) @ coefficients
+    expected = there.weights(points) @ (there.extraction @ coefficients)
+    assert np.allclose(here.weights(points) @ (here.extraction @ moved), expected, atol=1e-12)
+    assert np.allclose(here.from_coarser(there).sum(axis=1), 1.0, atol=1e-12)

@@ -1,6 +1,7 @@
 """The structured solver: its cone algebra, and its answers against Clarabel and scipy."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from conftest import random_problem
 from metricdp import InvalidInputError
 from metricdp.grid import Grid
 from metricdp.programs.base import SharedProgram
-from metricdp.programs.spline import inscribed_polytope, spline_program
+from metricdp.programs.spline import inscribed_polytope, near_coarser, spline_program
 from metricdp.repair import make_shared_feasible
 from metricdp.solvers import Status, solve_shared
 from metricdp.solvers import _cones as cones
@@ -90,6 +91,57 @@ def test_both_engines_agree_and_the_answer_is_feasible(n_axes, p, degree):
     bound = program.dual_value(ours.multipliers)
     assert value - 1e-6 <= bound <= program.objective(theirs.table) + 1e-7
     assert program.dual_value(theirs.multipliers) <= value + 1e-7
+
+
+def halved(grid):
+    return Grid.from_breakpoints([np.sort(np.concatenate([x, (x[1:] + x[:-1]) / 2])) for x in grid.breakpoints])
+
+
+def restricted_program(n_axes, p, degree, seed=0, epsilon=3.0):
+    """A program beside a coarser solution, with a support cut so small that it matters."""
+    problem = random_problem(seed, n_axes=n_axes, n_outputs=4, p=p, prior=True)
+    coarse = Grid.uniform(problem.bounds, {1: 4, 2: 2, 3: 1}[n_axes])
+    coarser, finer = TensorSpline(coarse, degree), TensorSpline(halved(coarse), degree)
+    before = spline_program(problem, coarser, epsilon)
+    table, _ = make_shared_feasible(solve_shared(before, gap=1e-6).table, before)
+    full = spline_program(problem, finer, epsilon)
+    program = near_coarser(full, finer, coarser, table)
+    rng = np.random.default_rng(seed)
+    support = program.support & (rng.random(program.support.shape) < 0.7)
+    support[:, :2] = True
+    return before.objective(table), replace(program, support=support), full
+
+
+@pytest.mark.parametrize(
+    ("n_axes", "p", "degree"), [(1, 2.0, 3), (2, 2.0, 1), (2, 2.0, 2), (2, 2.0, 3), (2, 1.0, 2), (3, math.inf, 2)]
+)
+def test_a_support_is_kept_and_both_engines_agree_on_it(n_axes, p, degree):
+    before, program, full = restricted_program(n_axes, p, degree)
+    assert 0.2 < program.support.mean() < 1
+    ours, theirs = (solve_shared(program, solver=name, gap=1e-8) for name in ("structured", "clarabel"))
+    assert ours.status is Status.OPTIMAL
+    held = ~program.support
+    assert np.array_equal(ours.table[held], program.background[held])
+    assert program.excess(ours.table).max() < 1e-9
+    assert np.allclose(ours.table.sum(axis=1), 1.0, atol=1e-6)
+    value = program.objective(ours.table)
+    assert value == pytest.approx(program.objective(theirs.table), abs=2e-6)
+    assert value - 1e-6 <= program.dual_value(ours.multipliers) <= program.objective(theirs.table) + 1e-7
+    # Between the coarser spline, which is always to be had, and the program without a support.
+    best = full.objective(solve_shared(full, gap=1e-8).table)
+    assert best - 1e-7 <= value <= before + 1e-5 * abs(before)
+    rng = np.random.default_rng(0)
+    for scale in (0.0, 1e-3, 1e-1):
+        assert program.dual_value(rng.normal(size=ours.multipliers.shape) * scale) <= value + 1e-7
+
+
+def test_a_support_too_small_to_move_leaves_the_coarser_spline():
+    before, program, _ = restricted_program(2, 2.0, 2)
+    nothing = np.zeros_like(program.support)
+    nothing[:, 0] = True
+    found = solve_shared(replace(program, support=nothing), gap=1e-6)
+    table, _ = make_shared_feasible(found.table, program)
+    assert program.objective(table) == pytest.approx(before, rel=1e-4)
 
 
 def test_linear_programs_equal_scipy():

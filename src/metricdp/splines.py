@@ -14,6 +14,7 @@ from functools import cached_property, reduce
 
 import numpy as np
 from scipy import sparse
+from scipy.interpolate import BSpline
 
 from metricdp._validation import FloatArray
 from metricdp.grid import Grid
@@ -50,7 +51,7 @@ class AxisSpline:
         Row a of cell i is the polar form at (x_i, …, x_i, x_{i+1}, …, x_{i+1}), the right end a times.
         """
         m, n, x = self.degree, self.n_cells, self.breakpoints
-        knots = np.concatenate([np.full(m, x[0]), x, np.full(m, x[-1])])
+        knots = self._knots()
         cell = np.arange(n)
         operator = np.zeros((self.n_rows, self.n_coefficients))
         for a in range(m + 1):
@@ -63,6 +64,27 @@ class AxisSpline:
                     weights[:, j] = (1 - share) * weights[:, j - 1] + share * weights[:, j]
             operator[(m * cell + a)[:, None], cell[:, None] + np.arange(m + 1)] = weights[:, m]
         return sparse.csr_array(operator)
+
+    def from_coarser(self, coarse: AxisSpline) -> sparse.csr_array:
+        """Return the operator from a coarser spline's coefficients to those of the same function here.
+
+        Every breakpoint of the coarser spline must be one of this one's. Both interpolate at this spline's Greville
+        points, which determine a spline of the space.
+        """
+        m = self.degree
+        knots = self._knots()
+        greville = np.stack([knots[1 + shift : 1 + shift + self.n_coefficients] for shift in range(m)]).mean(axis=0)
+        greville = np.clip(greville, knots[0], knots[-1])
+        here = BSpline.design_matrix(greville, knots, m).toarray()
+        there = BSpline.design_matrix(greville, coarse._knots(), m).toarray()
+        operator = np.linalg.solve(here, there)
+        # Knots inserted are convex combinations of neighbours; what is smaller is rounding.
+        operator[np.abs(operator) < 1e-13] = 0.0
+        return sparse.csr_array(operator)
+
+    def _knots(self) -> FloatArray:
+        x = self.breakpoints
+        return np.concatenate([np.full(self.degree, x[0]), x, np.full(self.degree, x[-1])])
 
     @cached_property
     def largest_coefficient(self) -> float:
@@ -149,6 +171,10 @@ class TensorSpline:
     def extraction(self) -> sparse.csr_array:
         """The operator from B-spline coefficients to control rows."""
         return _kron([axis.extraction for axis in self.axes])
+
+    def from_coarser(self, coarse: TensorSpline) -> sparse.csr_array:
+        """Return the operator from a coarser spline's coefficients to those of the same function here."""
+        return _kron([axis.from_coarser(other) for axis, other in zip(self.axes, coarse.axes, strict=True)])
 
     def cone_operators(self) -> list[sparse.csr_array]:
         """Return the operators from coefficients to (b, g_1, …, g_N) at the sites that need a check."""

@@ -19,10 +19,9 @@ from metricdp.mechanisms.spline import Spline
 from metricdp.methods.aipo import AipoOptions, fit_aipo
 from metricdp.methods.closed_form import CLOSED_FORMS
 from metricdp.methods.options import ProgressCallback, free_memory_gb
-from metricdp.methods.spline import SplineOptions, design_on, memory_estimate_gb
+from metricdp.methods.spline import Design, SplineOptions, design_on, memory_estimate_gb
 from metricdp.problem import Problem
 from metricdp.proofs import examine
-from metricdp.solvers import Solution
 
 __all__ = ["AutoOptions", "fit_auto"]
 
@@ -126,23 +125,23 @@ def _best_spline(
         return None
     grid = Grid.adaptive(problem.bounds, _FIRST_CELLS[problem.n_axes], problem.records, problem.prior)
     degree = 3 if problem.n_axes < 3 else 2
-    best: Spline | None = None
+    best: Design | None = None
     while memory_estimate_gb(grid.cells, degree, problem.n_outputs) < 0.5 * free_memory_gb():
         step = Clock(max(limit - clock.spent, 1.0))
-        mechanism, solution = design_on(problem, epsilon, grid, SplineOptions(gap=2e-4, degree=degree), step)
-        loss = mechanism.report["loss"]
+        design = design_on(problem, epsilon, grid, SplineOptions(gap=2e-4, degree=degree), step, best)
+        loss = design.mechanism.report["loss"]
         tried.append({"method": "spline", "cells": list(grid.cells), "loss": loss})
         options.say(clock, f"spline with {' x '.join(map(str, grid.cells))} cells: loss {loss:.4f}")
-        if not examine(mechanism).holds:
+        if not examine(design.mechanism).holds:
             break
-        gained = math.inf if best is None else best.report["loss"] - loss
+        gained = math.inf if best is None else best.mechanism.report["loss"] - loss
         if gained > 0:
-            best = mechanism
+            best = design
         growth = _affordable_growth(limit - clock.spent, step.spent, problem.n_axes)
-        if gained < _WORTHWHILE * abs(loss) or growth < _LEAST_GROWTH or solution.multipliers is None:
+        if gained < _WORTHWHILE * abs(loss) or growth < _LEAST_GROWTH or design.solution.multipliers is None:
             break
-        grid = refined(grid, _pressure(mechanism, solution), growth)
-    return best
+        grid = refined(grid, _pressure(design), growth)
+    return None if best is None else best.mechanism
 
 
 def _affordable_growth(seconds_left: float, seconds_spent: float, n_axes: int) -> float:
@@ -154,19 +153,18 @@ def _affordable_growth(seconds_left: float, seconds_spent: float, n_axes: int) -
     return min(math.sqrt(growth), 2.0)
 
 
-def _pressure(mechanism: Spline, solution: Solution) -> list[FloatArray]:
+def _pressure(design: Design) -> list[FloatArray]:
     """Return, per axis and cell, how much a finer cell would gain.
 
     A cone's multiplier times ε b says what allowing steeper slopes at its site is worth; a spline on cells of side h
     reaches the steepest slope but for a share that grows like (εh)².
     """
-    assert solution.multipliers is not None
-    assert solution.table is not None
-    grid, m = mechanism.grid, mechanism.degree
+    assert design.solution.multipliers is not None
+    grid, m = design.spline.grid, design.spline.degree
     shape = tuple(m * cells + 1 for cells in grid.cells)
-    value = (mechanism.spline.cone_operators()[0] @ solution.table).reshape((*shape, -1))
+    value = (design.spline.cone_operators()[0] @ design.coefficients).reshape((*shape, -1))
     # Of linear inequalities there are several at each site.
-    worth = (solution.multipliers[0].reshape((-1, *shape, value.shape[-1])).sum(axis=0) * value).sum(axis=-1)
+    worth = (design.solution.multipliers[0].reshape((-1, *shape, value.shape[-1])).sum(axis=0) * value).sum(axis=-1)
     pressures = []
     for axis, points in enumerate(grid.breakpoints):
         along = worth.sum(axis=tuple(other for other in range(grid.n_axes) if other != axis))

@@ -19,7 +19,7 @@ from metricdp.mechanisms.spline import Spline
 from metricdp.methods.options import GridOptions, common_fields, require_memory
 from metricdp.problem import Problem
 from metricdp.programs.base import SharedProgram
-from metricdp.programs.spline import inscribed_polytope, spline_program
+from metricdp.programs.spline import inscribed_polytope, near_coarser, spline_program
 from metricdp.repair import make_shared_feasible
 from metricdp.solvers import SHARED_ENGINES, Solution, solve_shared
 from metricdp.splines import TensorSpline
@@ -61,15 +61,32 @@ def fit_spline(problem: Problem, epsilon: float, options: SplineOptions) -> Spli
         f"`cells` = {' x '.join(map(str, cells))} with {problem.n_outputs} outputs",
         "take fewer `cells`",
     )
-    return design_on(problem, epsilon, options.grid(problem), options, clock)[0]
+    return design_on(problem, epsilon, options.grid(problem), options, clock).mechanism
+
+
+@dataclass(frozen=True)
+class Design:
+    """A spline mechanism with what the next, finer one can start from."""
+
+    mechanism: Spline
+    solution: Solution
+    spline: TensorSpline
+    coefficients: FloatArray
 
 
 def design_on(
-    problem: Problem, epsilon: float, grid: Grid, options: SplineOptions, clock: Clock
-) -> tuple[Spline, Solution]:
-    """Solve the spline program on one grid; return the mechanism and the solver's answer."""
+    problem: Problem,
+    epsilon: float,
+    grid: Grid,
+    options: SplineOptions,
+    clock: Clock,
+    coarser: Design | None = None,
+) -> Design:
+    """Solve the spline program on one grid, changing a coarser design only where that matters."""
     spline = TensorSpline(grid, options.degree)
     program = spline_program(problem, spline, spendable(epsilon))
+    if coarser is not None:
+        program = near_coarser(program, spline, coarser.spline, coarser.coefficients)
     solution = solve_shared(program, solver=options.solver, gap=options.gap, time_limit=clock.left)
     if solution.table is None or not np.isfinite(solution.table).all():
         msg = f"{solution.engine} ended with status '{solution.status}' on a program that has a solution."
@@ -87,7 +104,7 @@ def design_on(
         degree=options.degree,
         table=rows,
     )
-    return mechanism, solution
+    return Design(mechanism, solution, spline, table)
 
 
 def memory_estimate_gb(cells: tuple[int, ...], degree: int, n_outputs: int) -> float:
@@ -125,6 +142,7 @@ def _report(
         "cells": list(grid.cells),
         "degree": options.degree,
         "coefficients": table.shape[0],
+        "support_share": 1.0 if program.support is None else float(program.support.mean()),
     }
     if p not in (1, 2, math.inf) and grid.n_axes > 1:
         facts["polytope_share"] = inscribed_polytope(grid.n_axes, p)[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from metricdp._validation import FloatArray
@@ -66,11 +67,21 @@ class SharedProgram:
     ‖(A_1 z, …, A_d z)‖_2 ≤ A_0 z at every site; with A_0 alone that is A_0 z ≥ 0. Columns meet only in the row
     sums, which is what the structured solver lives on. Entries of feasible tables are non-negative, or at least
     bounded by `largest_entry` in size.
+
+    With a `background`, a feasible table, and a `support`, a mask, only entries of the support may differ from the
+    background. The background itself is feasible, so such a program always has a solution no worse than it.
     """
 
     cost: FloatArray
     operators: tuple[sparse.csr_array, ...]
     largest_entry: float | None = None
+    background: FloatArray | None = None
+    support: NDArray[np.bool_] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.background is None) != (self.support is None):
+            msg = "a background and a support go together"
+            raise ValueError(msg)
 
     def objective(self, table: FloatArray) -> float:
         """Return ⟨cost, table⟩."""
@@ -83,17 +94,23 @@ class SharedProgram:
     def dual_value(self, multipliers: FloatArray) -> float:
         """Return a lower bound on the optimum, from any multipliers (operators, sites, columns).
 
-        For every y in the (self-dual) cone and every feasible Z: ⟨cost, Z⟩ ≥ ⟨price, Z⟩, price = cost − Aᵀy. Rows of
-        Z sum to 1, so a row adds at least its least price if entries are non-negative, and in any case its middle
-        price less |price − middle| times the largest entry. Multipliers outside the cone are first lifted into it.
+        For every y in the (self-dual) cone and every feasible Z: ⟨cost, Z⟩ ≥ ⟨price, Z⟩, price = cost − Aᵀy. The free
+        entries of a row have a known sum, so the row adds at least that sum times the least price if entries are
+        non-negative, and in any case the sum times the middle price less |price − middle| times the largest entry.
+        Multipliers outside the cone are first lifted into it.
         """
         lifted = multipliers.copy()
         lifted[0] += np.maximum(_cone_excess(lifted), 0.0)
         price = self.cost - sum(operator.T @ part for operator, part in zip(self.operators, lifted, strict=True))
+        fixed, total, free = 0.0, np.ones(len(price)), price
+        if self.background is not None and self.support is not None:
+            held = np.where(self.support, 0.0, self.background)
+            fixed, total = float(np.vdot(price, held)), 1 - held.sum(axis=1)
+            free = np.where(self.support, price, np.nan)
         if self.largest_entry is None:
-            return float(price.min(axis=1).sum())
-        middle = np.median(price, axis=1, keepdims=True)
-        return float(middle.sum() - self.largest_entry * np.abs(price - middle).sum())
+            return fixed + float(total @ np.nanmin(free, axis=1))
+        middle = np.nanmedian(free, axis=1)
+        return fixed + float(total @ middle - self.largest_entry * np.nansum(np.abs(free - middle[:, None])))
 
     def expand(self) -> Program:
         """Return a linear program's general form, for engines that know no structure."""

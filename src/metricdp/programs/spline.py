@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
-from scipy import sparse
+from scipy import ndimage, sparse
 from scipy.spatial import ConvexHull
 
 from metricdp._validation import FloatArray
@@ -15,10 +16,14 @@ from metricdp.problem import Problem
 from metricdp.programs.base import SharedProgram
 from metricdp.splines import TensorSpline
 
-__all__ = ["coefficient_cost", "inscribed_polytope", "slope_cones", "spline_program"]
+__all__ = ["coefficient_cost", "inscribed_polytope", "near_coarser", "slope_cones", "spline_program"]
 
 # Vertices of the polytope that stands in for an ℓ_q ball other than those of p = 1, 2 and ∞, by dimension.
 _POLYTOPE_STEPS = {2: 32, 3: 8}
+
+# Where an output is less likely than this, finer cells change next to nothing.
+_LEAST_LIKELY = 3e-4
+_TRACE = 1e-6
 
 
 def spline_program(problem: Problem, spline: TensorSpline, epsilon: float) -> SharedProgram:
@@ -26,6 +31,27 @@ def spline_program(problem: Problem, spline: TensorSpline, epsilon: float) -> Sh
     # Up to degree 2 every coefficient is a control row itself, so it cannot be negative.
     largest = None if spline.degree <= 2 else math.prod(axis.largest_coefficient for axis in spline.axes)
     return SharedProgram(coefficient_cost(problem, spline), slope_cones(spline, epsilon, problem.p), largest)
+
+
+def near_coarser(
+    program: SharedProgram, spline: TensorSpline, coarser: TensorSpline, coefficients: FloatArray
+) -> SharedProgram:
+    """Return the program in which outputs change only near where a coarser spline makes them likely.
+
+    Elsewhere the coarser spline stays as it is, mixed with a trace of uniform so that it lies inside the cones. It is
+    exactly representable on the finer grid, so the program has a solution whatever the support, no worse than it.
+    """
+    background = spline.from_coarser(coarser) @ coefficients
+    n_rows, n_outputs = background.shape
+    likely = background > _LEAST_LIKELY
+    # A row with fewer than two outputs to choose from could not change at all.
+    two = np.argpartition(-background, min(1, n_outputs - 1), axis=1)[:, :2]
+    likely[np.arange(n_rows)[:, None], two] = True
+    on_grid = likely.reshape(*(axis.n_coefficients for axis in spline.axes), n_outputs)
+    around = np.ones((*[3] * len(spline.axes), 1), dtype=bool)
+    support = ndimage.binary_dilation(on_grid, around).reshape(likely.shape)
+    inside = (1 - _TRACE) * background + _TRACE / n_outputs
+    return replace(program, background=inside, support=support)
 
 
 def coefficient_cost(problem: Problem, spline: TensorSpline) -> FloatArray:

@@ -7,8 +7,11 @@ dense factor of Σ_k H_k^{-1} from an earlier iteration. That factor stays good 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +28,37 @@ __all__ = ["NormalEquations"]
 _MOST_STEPS = 300
 
 
+@dataclass(frozen=True)
+class _Block:
+    """The rows that an output may change, and where the entries of its H_k stand in banded storage."""
+
+    rows: NDArray[np.intp]
+    entries: NDArray[np.intp]
+    place: tuple[NDArray[np.intp], NDArray[np.intp]]
+
+    @property
+    def band(self) -> int:
+        return int(self.place[0].max(initial=0))
+
+    @cached_property
+    def triangle(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Diagonal and column of everything inside the band."""
+        band, column = np.meshgrid(np.arange(self.band + 1), np.arange(len(self.rows)), indexing="ij")
+        inside = band + column < len(self.rows)
+        return band[inside], column[inside]
+
+
 class NormalEquations:
     """The pattern of H_k, worked out once, and its factors for the current scaling."""
 
-    def __init__(self, operators: tuple[sparse.csr_array, ...], n_outputs: int, pool: Executor, workers: int) -> None:
+    def __init__(
+        self,
+        operators: tuple[sparse.csr_array, ...],
+        n_outputs: int,
+        support: NDArray[np.bool_] | None,
+        pool: Executor,
+        workers: int,
+    ) -> None:
         self.pool = pool
         self.parts = [range(first, n_outputs, workers) for first in range(workers)]
         touches = abs(operators[0])
@@ -39,29 +69,51 @@ class NormalEquations:
         ordered = [sparse.csr_array(operator[:, self.order]) for operator in operators]
         self.entries = [(i, j) for i in range(len(ordered)) for j in range(i, len(ordered))]
         products = [_row_products(ordered[i], ordered[j]) for i, j in self.entries]
-        self.n_rows = touches.shape[1]
-        row, column, self._assemble = _assembly(products, self.n_rows, touches.shape[0])
-        self.band = int((row - column).max())
-        self._place = (row - column, column)
-        band, column = np.meshgrid(np.arange(self.band + 1), np.arange(self.n_rows), indexing="ij")
-        inside = band + column < self.n_rows
-        self._band, self._column = band[inside], column[inside]
+        n_sites, self.n_rows = touches.shape
+        row, column, self._assemble = _assembly(products, self.n_rows, n_sites)
+        self._shape = (n_sites, n_outputs)
+        if support is None:
+            self._sites: slice | NDArray[np.intp] = slice(None)
+            self._blocks = [_block(np.ones(self.n_rows, dtype=bool), row, column)] * n_outputs
+        else:
+            self._sites = np.flatnonzero(touches @ support)
+            self._blocks = [_block(mask, row, column) for mask in support[self.order].T]
         self._factors: list[FloatArray] = [np.empty(0)] * n_outputs
         self._dense: tuple[FloatArray, FloatArray] | None = None
         self._steps = 0
-        # Conjugate-gradient steps beyond which a new dense factor costs less than going on with the old one;
-        # measured from 272 to 3,364 rows.
-        self._worthwhile_steps = min(max(self.n_rows // 16, 8), 200)
+        self._worthwhile_steps = self._refresh_steps()
+
+    def _refresh_steps(self) -> int:
+        """Return the conjugate-gradient steps beyond which a new dense factor costs less than going on with the old.
+
+        A factor is bound by arithmetic, a step by memory; the rates are those of two cores, from 272 to 3,364 rows.
+        """
+        sizes = np.array([len(block.rows) for block in self._blocks], dtype=np.float64)
+        bands = np.array([block.band for block in self._blocks])
+        factor = (sizes**3).sum() / 90e9 + self.n_rows**3 / 60e9
+        step = (8 * self.n_rows**2 + 16 * (sizes * bands).sum()) / 8e9
+        return int(np.clip(factor / step, 8, 200))
+
+    def gather(self, values: FloatArray) -> FloatArray:
+        """Return the values (sites, outputs) of the sites that an output's support touches, in one line."""
+        return np.asarray(values.reshape(-1)[self._sites])
+
+    def spread(self, values: FloatArray) -> FloatArray:
+        """Return gathered values (…, all) as (…, sites, outputs), zero where nothing was gathered."""
+        result = np.zeros((*values.shape[:-1], math.prod(self._shape)))
+        result[..., self._sites] = values
+        return result.reshape(*values.shape[:-1], *self._shape)
 
     def update(self, scaling: Scaling) -> None:
         """Factor H_k for a new scaling; renew the dense factor if conjugate gradients grew slow with it."""
-        weights = np.concatenate([scaling.inverse_square(i, j) for i, j in self.entries])
+        weights = np.concatenate([self.spread(scaling.inverse_square(i, j)) for i, j in self.entries])
         entries = np.ascontiguousarray((self._assemble @ weights).T)
 
         def factor(outputs: range) -> None:
-            bands = np.zeros((self.band + 1, self.n_rows), order="F")
             for output in outputs:
-                bands[self._place] = entries[output]
+                block = self._blocks[output]
+                bands = np.zeros((block.band + 1, len(block.rows)), order="F")
+                bands[block.place] = entries[output, block.entries]
                 self._factors[output] = _banded_factor(bands)
 
         list(self.pool.map(factor, self.parts))
@@ -70,12 +122,13 @@ class NormalEquations:
         self._steps = 0
 
     def solve(self, right: FloatArray) -> FloatArray:
-        """Return H_k^{-1} right_k for every output, as columns."""
-        result = np.empty_like(right)
+        """Return H_k^{-1} right_k for every output, as columns, zero outside the supports."""
+        result = np.zeros_like(right)
 
         def work(outputs: range) -> None:
             for output in outputs:
-                result[:, output] = lapack.dpbtrs(self._factors[output], right[:, output], lower=1)[0]
+                rows = self._blocks[output].rows
+                result[rows, output] = lapack.dpbtrs(self._factors[output], right[rows, output], lower=1)[0]
 
         list(self.pool.map(work, self.parts))
         return result
@@ -110,14 +163,19 @@ class NormalEquations:
 
         Single precision is enough for a preconditioner, and twice as fast.
         """
-        row = self._band + self._column
 
         def work(outputs: range) -> NDArray[np.float32]:
             total = np.zeros((self.n_rows, self.n_rows), dtype=np.float32, order="F")
             for output in outputs:
-                lower = np.zeros_like(total)
-                lower[row, self._column] = self._factors[output][self._band, self._column]
-                total += lapack.spotri(lower, lower=1, overwrite_c=1)[0]
+                block = self._blocks[output]
+                band, column = block.triangle
+                lower = np.zeros((len(block.rows), len(block.rows)), dtype=np.float32, order="F")
+                lower[band + column, column] = self._factors[output][band, column]
+                inverse = lapack.spotri(lower, lower=1, overwrite_c=1)[0]
+                if len(block.rows) == self.n_rows:
+                    total += inverse
+                else:
+                    total[np.ix_(block.rows, block.rows)] += inverse
             return total
 
         coupling = sum(self.pool.map(work, self.parts)).astype(np.float64)  # type: ignore[union-attr]
@@ -125,6 +183,13 @@ class NormalEquations:
         coupling /= scale[:, None]
         coupling /= scale
         return _dense_cholesky(coupling), scale
+
+
+def _block(mask: NDArray[np.bool_], row: NDArray[np.intp], column: NDArray[np.intp]) -> _Block:
+    number = np.cumsum(mask) - 1
+    entries = np.flatnonzero(mask[row] & mask[column])
+    row, column = number[row[entries]], number[column[entries]]
+    return _Block(np.flatnonzero(mask), entries, (row - column, column))
 
 
 def _row_products(

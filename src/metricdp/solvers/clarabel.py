@@ -51,14 +51,19 @@ def solve_shared(program: SharedProgram, *, gap: float = 1e-7, time_limit: float
     # Clarabel wants the entries of each cone one after the other.
     order = np.arange(dimension * n_sites * n_columns).reshape(dimension, -1).T.ravel()
     stacked = sparse.csr_array(sparse.vstack([-sparse.kron(operator, columns) for operator in program.operators]))
-    matrix = sparse.vstack([row_sums(n_rows, n_columns), stacked[order]])
-    values = np.concatenate([np.ones(n_rows), np.zeros(len(order))])
-    cones: list[Any] = [clarabel.ZeroConeT(n_rows)]
+    equations, right = row_sums(n_rows, n_columns), np.ones(n_rows)
+    if program.background is not None and program.support is not None:
+        held = np.flatnonzero(~program.support)
+        equations = sparse.vstack([equations, sparse.eye_array(program.cost.size, format="csr")[held]])
+        right = np.concatenate([right, program.background.ravel()[held]])
+    matrix = sparse.vstack([equations, stacked[order]])
+    values = np.concatenate([right, np.zeros(len(order))])
+    cones: list[Any] = [clarabel.ZeroConeT(len(right))]
     if dimension == 1:
         cones.append(clarabel.NonnegativeConeT(len(order)))
     else:
         cones.extend(clarabel.SecondOrderConeT(dimension) for _ in range(n_sites * n_columns))
-    found = _solve(program.cost, matrix, values, cones, slice(n_rows, None), gap, time_limit)
+    found = _solve(program.cost, matrix, values, cones, slice(len(right), None), gap, time_limit)
     if found.multipliers is None:
         return found
     multipliers = found.multipliers.reshape(n_sites * n_columns, dimension).T.reshape(dimension, n_sites, n_columns)
