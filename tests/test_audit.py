@@ -79,7 +79,7 @@ def test_figures_equal_a_plain_loop(problem, p, tolerance):
     for kind in ("random", "near", "border"):
         values[kind] = []
         for left, right in source.draw(kind, 60):
-            for a, b in zip(left, right, strict=True):
+            for a, b in zip(mechanism.snap(left), mechanism.snap(right), strict=True):
                 rows = np.log(mechanism.probabilities([a, b]))
                 for here, there in rows.T:
                     change = abs(here - there)

@@ -121,6 +121,21 @@ def test_audit_finds_what_certify_refuses(folder):
     assert "0.0000% violate" in good.stdout
 
 
+def test_audit_by_samples_alone(folder):
+    problem = random_problem(0)
+    mdp.fit(problem, 1.0, "aipo-r", cells=6, certify=False).save(folder / "r.mdp")
+    mdp.fit(problem, 1.0, "em").save(folder / "em.mdp")
+    bad = run("audit", "r.mdp", "--samples", "1000000", "--json", cwd=folder)
+    assert bad.returncode == 1, bad.stderr
+    found = json.loads(bad.stdout)
+    assert found["epsilon_lower"] > found["epsilon"] == 1
+    assert found["samples"] <= 1_000_000
+    good = run("audit", "em.mdp", "--samples", "100000", cwd=folder)
+    assert good.returncode == 0
+    assert good.stdout.startswith("samples alone show ε ≥ 0.")
+    assert "per unit of distance (claimed 1): consistent" in good.stdout
+
+
 def test_compare_writes_every_format(folder):
     arguments = [
         "compare",
@@ -179,6 +194,7 @@ def test_cities_import_info_and_list(folder, monkeypatch):
         (["cities", "import", "nowhere", "x"], "`source` must be an existing file or folder"),
         (["compare", "problem.npz", "--epsilons", "a:b"], "`--epsilons` must be numbers"),
         (["fit", "problem.npz", "--city", "helsinki", "--epsilon", "1"], "`--city` must be given alone"),
+        (["audit", "none.mdp", "--samples", "9", "--pairs", "9"], "`--pairs` must be left out with --samples"),
         (["certify", "records.csv"], "`path` must be a metricdp mechanism file"),
     ],
 )

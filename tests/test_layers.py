@@ -17,6 +17,7 @@ FORBIDDEN = {
     "proofs": {"programs", "solvers", "methods", "cities", "repair"},
     "certify.py": {"programs", "solvers", "methods", "cities", "repair"},
     "audit.py": {"programs", "solvers", "methods", "cities"},
+    "black_box.py": {"programs", "solvers", "methods", "cities"},
     "cities": {"programs", "solvers", "methods", "mechanisms", "files"},
 }
 

@@ -1,6 +1,9 @@
 """Interpolated rows against the paper's definitions; sampling against the rows."""
 
+import itertools
 import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,7 +13,9 @@ from scipy.stats import chisquare
 
 import metricdp as mdp
 from conftest import random_problem
+from metricdp.lattice import snap
 from metricdp.mechanisms.log_convex import LogConvex
+from metricdp.mechanisms.proportional import _coins, draw_in_proportion
 from test_grid import naive_weights
 
 
@@ -44,7 +49,7 @@ def test_rows_follow_the_definition(n_axes):
     grid = mdp.Grid.uniform(np.array([[0.0] * n_axes, [2.0] * n_axes]), 2)
     table = rng.dirichlet(np.ones(4), size=grid.n_anchors)
     mechanism = hand_made(grid, np.log(table))
-    points = rng.uniform(0, 2, size=(30, n_axes))
+    points = snap(rng.uniform(0, 2, size=(30, n_axes)), 2.0**-20)
     expected = [naive_row(grid, np.log(table), x) for x in points]
     assert np.allclose(mechanism.probabilities(points), expected, rtol=1e-12)
 
@@ -135,3 +140,99 @@ def test_random_problems(seed, n_axes, n_outputs, p, epsilon, prior):
     loss = mechanism.expected_loss(problem)
     assert problem.floor * (1 - 1e-12) <= loss
     assert loss <= problem.uniform_loss * (1 + 1e-12)
+
+
+class Scripted:
+    """Words from a list, for draws that chance would show once in a lifetime."""
+
+    secure = False
+
+    def __init__(self, *words):
+        self.left = list(words)
+
+    def words(self, count):
+        taken, self.left = self.left[:count], self.left[count:]
+        return np.array(taken, dtype=np.uint64)
+
+
+@pytest.mark.parametrize(
+    ("words", "drawn"),
+    [
+        ([0], 0),  # the first unit belongs to the first column
+        ([2**40 - 1], 0),
+        ([2**40, 2**62 - 1], 1),  # the only unit of a column of a quarter unit, and the coin says yes
+        ([2**40, 2**62, 5], 0),  # the coin is tied, then says no: another draw
+        ([2**40, 2**62, 0, 0, 5], 0),
+    ],
+)
+def test_weights_below_a_unit_are_drawn_by_a_coin(words, drawn):
+    source = Scripted(*words, 7, 7)
+    assert draw_in_proportion(np.array([[1.0, 2.0**-42]]), source).tolist() == [drawn]
+
+
+def test_coins_with_more_than_64_digits_are_exact():
+    chance = 2.0**-60 * (1 + 2.0**-52)  # digits 60 and 112
+    first = 2**4
+    for words, heads in (
+        ([first - 1], True),
+        ([first + 1], False),
+        ([first, 2**16 - 1], True),
+        ([first, 2**16 + 1], False),
+    ):
+        assert _coins(np.array([chance]), Scripted(*words)).tolist() == [heads]
+
+
+def test_draws_are_in_proportion_row_by_row():
+    weights = np.array([[1.0, 0.5, 0.0], [0.25, 1.0, 1e-3], [1e-300, 1.0, 1e-13]])
+    drawn = draw_in_proportion(np.repeat(weights, 100_000, axis=0), mdp.InsecureSeed(3)).reshape(3, -1)
+    counts = np.array([np.bincount(row, minlength=3) for row in drawn])
+    assert counts[0, 2] == counts[2, 0] == 0
+    assert chisquare(counts[0, :2], 1e5 * weights[0, :2] / 1.5).pvalue > 1e-4
+    assert chisquare(counts[1], 1e5 * weights[1] / weights[1].sum()).pvalue > 1e-4
+
+
+def test_points_are_rounded_to_the_lattice_of_the_box():
+    grid = mdp.Grid.uniform(np.array([[0.1, 0.1], [2.1, 3.3]]), 2)
+    mechanism = hand_made(grid, np.log(np.random.default_rng(0).dirichlet(np.ones(4), size=9)))
+    assert mechanism.step == 2.0**-20
+    points = np.random.default_rng(1).uniform(*grid.bounds, size=(50, 2))
+    snapped = mechanism.snap(np.concatenate([points, grid.bounds]))
+    assert np.array_equal(snapped, snap(snapped, 2.0**-20))
+    assert ((grid.bounds[0] <= snapped) & (snapped <= grid.bounds[1])).all()
+    assert np.array_equal(mechanism.probabilities(points), mechanism.probabilities(snapped[:-2]))
+    moved = snapped[:-2] + 0.49 * 2.0**-20
+    assert np.array_equal(mechanism.probabilities(moved), mechanism.probabilities(snapped[:-2]))
+    seeded = [mechanism.sample(x, mdp.InsecureSeed(4)) for x in (points, snapped[:-2])]
+    assert np.array_equal(*seeded)
+
+
+@pytest.mark.parametrize("n_axes", [1, 2, 3])
+def test_rounding_errors_are_within_what_is_charged(n_axes):
+    """Rows in floating point against rows in fractions and long decimals."""
+    rng = np.random.default_rng(n_axes)
+    axes = [np.sort(rng.uniform(-30, 30, 4)) for _ in range(n_axes)]
+    grid = mdp.Grid.from_breakpoints(axes)
+    mechanism = hand_made(grid, np.log(rng.dirichlet(np.full(5, 0.2), size=grid.n_anchors) + 1e-12))
+    points = mechanism.snap(rng.uniform(*grid.bounds, size=(20, n_axes)))
+    exact = np.array([[float(z) for z in decimal_row(grid, mechanism.log_table, x)] for x in points])
+    error = np.abs(mechanism.probabilities(points) / exact - 1).max()
+    assert error <= mechanism.rounding_cost * mechanism.step / 2
+    assert error > 0
+
+
+def decimal_row(grid, log_table, x):
+    with localcontext() as context:
+        context.prec = 60
+        logs = [Decimal(0)] * log_table.shape[1]
+        cell, _ = grid.locate(x[None, :])
+        places = []
+        for axis, edges in enumerate(grid.breakpoints):
+            left, right = (Fraction(float(edges[cell[0, axis] + end])) for end in (0, 1))
+            places.append((Fraction(float(x[axis])) - left) / (right - left))
+        for corner in itertools.product((0, 1), repeat=grid.n_axes):
+            weight = math.prod(place if end else 1 - place for place, end in zip(places, corner, strict=True))
+            anchor = np.ravel_multi_index(tuple(cell[0] + corner), grid.shape)
+            share = Decimal(weight.numerator) / Decimal(weight.denominator)
+            logs = [total + share * Decimal(float(log)) for total, log in zip(logs, log_table[anchor], strict=True)]
+        values = [log.exp() for log in logs]
+        return [value / sum(values) for value in values]

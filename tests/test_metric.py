@@ -41,3 +41,14 @@ def test_pairwise_distances_are_norms_of_differences(p):
     left, right = rng.normal(size=(4, 3)), rng.normal(size=(5, 3))
     expected = [[float(norm(a - b, p)) for b in right] for a in left]
     assert np.allclose(pairwise_distances(left, right, p), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0, 32.0, 300.0, 1e5, math.inf])
+def test_pairwise_distances_are_norms_of_differences_for_every_order(p):
+    """Powers of unscaled differences under- and overflow at large p, and a wrong distance is a wrong guarantee."""
+    rng = np.random.default_rng(0)
+    left, right = rng.normal(size=(20, 3)) * 50, rng.normal(size=(10, 3)) * 0.01
+    left[0] = right[0]
+    expected = norm(left[:, None] - right[None], p)
+    assert np.allclose(pairwise_distances(left, right, p), expected, rtol=1e-12, atol=0)
+    assert pairwise_distances(left, right, p)[0, 0] == 0

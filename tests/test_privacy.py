@@ -34,7 +34,8 @@ def pairs_of_points(grid, count, seed):
 
 
 def count_violations(mechanism, left, right):
-    """Definition 2, literally: |ln z_k(a) − ln z_k(b)| > ε d_p(a, b)."""
+    """Definition 2, literally: |ln z_k(a) − ln z_k(b)| > ε d_p(a, b), between the points that stand for a and b."""
+    left, right = mechanism.snap(left), mechanism.snap(right)
     distance = norm(left - right, mechanism.p)
     change = np.abs(np.log(mechanism.probabilities(left)) - np.log(mechanism.probabilities(right)))
     return int((change > mechanism.epsilon * distance[:, None]).sum())

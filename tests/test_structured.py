@@ -144,6 +144,17 @@ def test_a_support_too_small_to_move_leaves_the_coarser_spline():
     assert program.objective(table) == pytest.approx(before, rel=1e-4)
 
 
+def test_an_output_that_nothing_may_change():
+    _, program, _ = restricted_program(2, 2.0, 2)
+    support = program.support.copy()
+    support[:, 3] = False
+    program = replace(program, support=support)
+    ours, theirs = (solve_shared(program, solver=name, gap=1e-8) for name in ("structured", "clarabel"))
+    assert ours.status is Status.OPTIMAL
+    assert np.array_equal(ours.table[:, 3], program.background[:, 3])
+    assert program.objective(ours.table) == pytest.approx(program.objective(theirs.table), abs=2e-6)
+
+
 def test_linear_programs_equal_scipy():
     program = small_program(2, 1.0)
     general = program.expand()

@@ -3,6 +3,7 @@
 from metricdp import cities
 from metricdp._version import __version__
 from metricdp.audit import Audit, audit
+from metricdp.black_box import SampleAudit, SamplerCheck, audit_samples, check_sampler
 from metricdp.certify import Certificate, certify
 from metricdp.errors import InvalidInputError, NotCertified, ProblemTooLargeError, SolverError
 from metricdp.evaluate import compare
@@ -12,7 +13,7 @@ from metricdp.grid import Grid
 from metricdp.lower_bound import lower_bound
 from metricdp.mechanisms.base import Mechanism
 from metricdp.problem import Problem
-from metricdp.randomness import InsecureSeed
+from metricdp.randomness import InsecureSeed, NotPrivate
 
 __all__ = [
     "METHODS",
@@ -23,12 +24,17 @@ __all__ = [
     "InvalidInputError",
     "Mechanism",
     "NotCertified",
+    "NotPrivate",
     "Problem",
     "ProblemTooLargeError",
+    "SampleAudit",
+    "SamplerCheck",
     "SolverError",
     "__version__",
     "audit",
+    "audit_samples",
     "certify",
+    "check_sampler",
     "cities",
     "compare",
     "fit",

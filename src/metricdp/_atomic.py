@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,13 +16,14 @@ __all__ = ["atomic_file"]
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file to be written aside; it takes the place of `path` only if the block ends well."""
     target = Path(path)
-    handle, aside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    # Unlike `tempfile`, this leaves the file with the permissions that the user's umask gives to new files.
+    aside = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with aside.open("xb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        Path(aside).replace(target)
+        aside.replace(target)
     except BaseException:
-        Path(aside).unlink(missing_ok=True)
+        aside.unlink(missing_ok=True)
         raise

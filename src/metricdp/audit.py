@@ -207,6 +207,8 @@ class _Tally:
     def add(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """Judge pairs and return each one's largest ratio; equal points say nothing and count as 0."""
         largest = np.zeros(len(left))
+        # The guarantee is between the points that the mechanism tells apart.
+        left, right = self.rule.mechanism.snap(left), self.rule.mechanism.snap(right)
         apart = np.flatnonzero((left != right).any(axis=1))
         if not len(apart):
             return largest

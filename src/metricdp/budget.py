@@ -11,7 +11,7 @@ from scipy.interpolate import RBFInterpolator
 from metricdp._validation import FloatArray
 from metricdp.metric import dual_exponent, norm
 
-__all__ = ["budgets_from_shares", "compose", "equal_shares", "search_shares", "spendable"]
+__all__ = ["budgets_from_shares", "compose", "equal_shares", "search_scale", "search_shares", "spendable"]
 
 # Proposed splits closer than this to one already tried would teach nothing.
 _RESOLUTION = 0.01
@@ -21,6 +21,9 @@ _LEAST_SHARE = 1e-3
 _PATIENCE = 4
 _WORTHWHILE = 1e-4
 _OPTIMISM = 2.0
+
+# The search for a scale aims this far below what is allowed; it ends within twice that, or with a bracket this narrow.
+_SCALE_MARGIN = 1e-3
 
 
 # Share of ε kept back by whoever designs a mechanism; certificates charge half of it for rounding errors.
@@ -71,6 +74,42 @@ def search_shares(loss_of: Callable[[FloatArray], float | None], n_axes: int, ev
         stale = 0 if better or first else stale + 1
         tried.append(shares)
         losses.append(loss)
+
+
+def search_scale(ratio_of: Callable[[float], float | None], start: float, evaluations: int) -> None:
+    """Look for the largest scale in [start, 1] whose ratio is at most 1; `ratio_of` keeps what it likes.
+
+    The ratio grows with the scale, about like s (1 + c s): slopes of the anchor table grow in proportion to s, and so
+    does the share that normalising adds to them. `ratio_of` is called at most `evaluations` times, first at `start`;
+    its answer None ends the search.
+    """
+    aim = 1 - _SCALE_MARGIN
+    below, above = (0.0, 0.0), None
+    scale = start
+    for _ in range(evaluations):
+        ratio = ratio_of(scale)
+        if ratio is None:
+            return
+        if ratio <= 1:
+            below = (scale, ratio)
+        else:
+            above = (scale, ratio)
+        if below[0] == 1 or below[1] >= 1 - 2 * _SCALE_MARGIN or (above and above[0] - below[0] < _SCALE_MARGIN):
+            return
+        scale = _extrapolated(*below, aim) if above is None else _between(below, above, aim)
+
+
+def _extrapolated(scale: float, ratio: float, aim: float) -> float:
+    """Return s ≤ 1 where s (1 + c s) = aim, with c from one scale and its ratio."""
+    bend = (ratio / scale - 1) / scale
+    return 1.0 if bend <= 0 else min(1.0, (math.sqrt(1 + 4 * bend * aim) - 1) / (2 * bend))
+
+
+def _between(below: tuple[float, float], above: tuple[float, float], aim: float) -> float:
+    """Return where the line through two scales and their ratios takes the value `aim`; halfway if it falls outside."""
+    (low, less), (high, more) = below, above
+    guess = low + (high - low) * (aim - less) / (more - less)
+    return guess if low < guess < high else (low + high) / 2
 
 
 def _propose(tried: FloatArray, losses: FloatArray, *, optimistic: bool) -> FloatArray:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from metricdp._validation import choice, positive
+from metricdp._version import __version__
 from metricdp.certify import certify as prove
 from metricdp.errors import InvalidInputError, NotCertified
 from metricdp.lower_bound import lower_bound
@@ -85,6 +86,7 @@ def fit(
     budget = positive("epsilon", epsilon)
     chosen = METHODS[choice("method", method, tuple(METHODS))]
     mechanism = chosen.design(problem, budget, options=_options(method, chosen.options, options))
+    mechanism = replace(mechanism, report={**mechanism.report, "library": __version__})
     if bound_clusters is not None:
         mechanism = _with_bound(mechanism, problem, bound_clusters)
     if not certify:

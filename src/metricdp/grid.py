@@ -78,6 +78,21 @@ class Grid:
             axes.append(points)
         return cls(tuple(axes))
 
+    def on_lattice(self, step: float) -> Grid:
+        """Return the grid with breakpoints moved to multiples of `step`, a power of two; the box does not shrink.
+
+        Examples
+        --------
+        >>> Grid.from_breakpoints([[0.1, 0.6, 0.9]]).on_lattice(0.25).breakpoints[0].tolist()
+        [0.0, 0.5, 1.0]
+        """
+        axes = []
+        for points in self.breakpoints:
+            steps = np.rint(points / step)
+            steps[0], steps[-1] = np.floor(points[0] / step), np.ceil(points[-1] / step)
+            axes.append(steps * step)
+        return Grid.from_breakpoints(axes)
+
     def to_arrays(self) -> dict[str, FloatArray]:
         """Return the breakpoints by name, for files."""
         return {f"breakpoints_{axis}": points for axis, points in enumerate(self.breakpoints)}

@@ -46,4 +46,10 @@ def pairwise_distances(left: FloatArray, right: FloatArray, p: float) -> FloatAr
         return cdist(left, right, "euclidean")
     if math.isinf(p):
         return cdist(left, right, "chebyshev")
-    return cdist(left, right, "minkowski", p=p)
+    # As in `norm`, and for the same reason; an axis at a time, so that nothing larger than the answer is held.
+    largest = cdist(left, right, "chebyshev")
+    scale = np.where(largest > 0, largest, 1.0)
+    total = np.zeros_like(largest)
+    for axis in range(left.shape[1]):
+        total += (np.abs(left[:, axis, None] - right[None, :, axis]) / scale) ** p
+    return np.asarray(scale * total ** (1 / p))

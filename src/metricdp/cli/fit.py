@@ -36,6 +36,9 @@ def fit_command(
     solver: Annotated[str | None, typer.Option(help="auto, highs or clarabel.")] = None,
     time_limit: Annotated[float | None, typer.Option(help="Seconds; the best certified answer by then.")] = None,
     refine: Annotated[bool | None, typer.Option("--refine", help="Descend on the true loss (AIPO).")] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="Share of epsilon that AIPO may spend: up to 1, or certified.")
+    ] = None,
     as_json: options.JsonFlag = False,
 ) -> None:
     """Design a mechanism, prove that it is private, and write it to a file."""
@@ -43,7 +46,9 @@ def fit_command(
         problem, city, n_outputs=n_outputs, n_tasks=n_tasks, seed=seed, p=p,
         records=records, outputs=outputs, loss=loss, prior=prior,
     )  # fmt: skip
-    given = {"cells": _cells(cells), "solver": solver, "time_limit": time_limit, "refine": refine}
+    given = {
+        "cells": _cells(cells), "solver": solver, "time_limit": time_limit, "refine": refine, "scale": _scale(scale),
+    }  # fmt: skip
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     with progress_bar(f"fitting {method}") as progress:
         mechanism = fit(design, epsilon, method, progress=progress, **chosen)
@@ -88,3 +93,11 @@ def _cells(text: str | None) -> int | tuple[int, ...] | None:
     except ValueError:
         raise reject("--cells", "whole numbers such as 16 or 15,16", repr(text)) from None
     return counts[0] if len(counts) == 1 else counts
+
+
+def _scale(text: str | None) -> float | str | None:
+    """Return a number where there is one; other words are for the method to judge."""
+    try:
+        return text if text is None else float(text)
+    except ValueError:
+        return text

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metricdp._validation import FloatArray, choice, reject, table
-from metricdp.randomness import RandomSource, SecureRandom, uniform_floats
+from metricdp.randomness import NotPrivate, RandomSource, SecureRandom, uniform_floats
 
 if TYPE_CHECKING:
     from metricdp.problem import Problem
@@ -65,10 +67,10 @@ class Mechanism(ABC):
             What to do with points outside the box. Taking them to the nearest point of the box
             keeps the guarantee, because that map is 1-Lipschitz in every ℓ_p norm.
         """
-        points = self._inside(x, outside)
+        points = self._checked(x, outside)
         rows = np.empty((len(points), self.n_outputs))
-        for part in self._chunks(len(points)):
-            rows[part] = self._rows(points[part])
+        for part in self._chunks(len(points), self._rows_at_once):
+            rows[part] = self._rows(self._clamped(points[part]))
         return rows
 
     def sample(self, x: ArrayLike, rng: RandomSource | None = None, *, outside: str = "clamp") -> NDArray[np.intp]:
@@ -76,16 +78,30 @@ class Mechanism(ABC):
 
         Guarantee
         ---------
-        Draws are independent. Each follows `probabilities` up to 2^-53 in total variation (floating-point
-        inverse transform). With `rng=None` the bits come from the operating system's generator
-        through ChaCha20; an `InsecureSeed` makes the draw repeatable and therefore not private.
+        Draws are independent. Those of a `Spline` follow its integer rows exactly; those of other mechanisms follow
+        `probabilities` up to 2^-53 in total variation (floating-point inverse transform). With `rng=None` the bits come
+        from the operating system's generator through ChaCha20; an `InsecureSeed` makes the draw repeatable and
+        therefore not private.
         """
-        points = self._inside(x, outside)
+        points = self._checked(x, outside)
         source = SecureRandom() if rng is None else rng
         drawn = np.empty(len(points), dtype=np.intp)
-        for part in self._chunks(len(points)):
-            drawn[part] = self._draw(points[part], source)
-        return drawn
+
+        def draw(part: slice) -> None:
+            drawn[part] = self._draw(self._clamped(points[part]), source)
+
+        # A secure source has no state, so threads may share it; a seed must be used in one order.
+        workers = (os.cpu_count() or 1) if isinstance(source, SecureRandom) else 1
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(draw, self._chunks(len(points), self._drawn_at_once)))
+        return drawn if source.secure else drawn.view(NotPrivate)
+
+    def snap(self, points: FloatArray) -> FloatArray:
+        """Return the points of the box that stand for `points`; the guarantee is between those.
+
+        Mechanisms with a lattice round to it, all others take points as they are.
+        """
+        return points
 
     def expected_loss(self, problem: Problem) -> float:
         """Return Σ_records π(x) Σ_k z_k(x) L(x, y_k)."""
@@ -96,7 +112,7 @@ class Mechanism(ABC):
                 f"{problem.n_outputs} outputs and {problem.n_axes} axes",
             )
         total = 0.0
-        for part in self._chunks(problem.n_records):
+        for part in self._chunks(problem.n_records, self._rows_at_once):
             rows = self._rows(problem.records[part])
             total += float(problem.prior[part] @ np.einsum("ik,ik->i", rows, problem.loss[part]))
         return total
@@ -126,18 +142,29 @@ class Mechanism(ABC):
         height = uniform_floats(source, len(points)) * ladder[:, -1]
         return np.minimum((ladder <= height[:, None]).sum(axis=1), self.n_outputs - 1)
 
-    def _inside(self, x: ArrayLike, outside: str) -> FloatArray:
+    def _checked(self, x: ArrayLike, outside: str) -> FloatArray:
         choice("outside", outside, ("clamp", "raise"))
         n_axes = self.bounds.shape[1]
         points = table("x", x, columns=n_axes) if np.size(x) else np.empty((0, n_axes))
-        low, high = self.bounds
         if outside == "raise":
+            low, high = self.bounds
             beyond = int(((points < low) | (points > high)).any(axis=1).sum())
             if beyond:
                 # Only how many: the points themselves are secret.
                 raise reject("x", "inside the box of the mechanism", f"{beyond} points outside")
-        return np.clip(points, low, high)
+        return points
 
-    def _chunks(self, count: int) -> Iterator[slice]:
-        step = max(1, _CHUNK_NUMBERS // (self.n_outputs * 2 ** self.bounds.shape[1]))
+    def _clamped(self, points: FloatArray) -> FloatArray:
+        return np.clip(points, *self.bounds)
+
+    @property
+    def _rows_at_once(self) -> int:
+        return max(1, _CHUNK_NUMBERS // (self.n_outputs * 2 ** self.bounds.shape[1]))
+
+    @property
+    def _drawn_at_once(self) -> int:
+        return self._rows_at_once
+
+    @staticmethod
+    def _chunks(count: int, step: int) -> Iterator[slice]:
         return (slice(start, start + step) for start in range(0, count, step))

@@ -8,11 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from metricdp._validation import FloatArray, reject
+from metricdp._validation import FloatArray, finite_array, reject
 from metricdp.grid import Grid
 from metricdp.mechanisms.base import Mechanism
 
 __all__ = ["Cellwise"]
+
+# The proof looks at 3^N neighbours of each cell.
+_MOST_AXES = 8
 
 # Rows read from a file may miss 1 by the rounding of their own sum, and by no more.
 _SUM_TOLERANCE = 1e-12
@@ -44,11 +47,14 @@ class Cellwise(Mechanism):
     @classmethod
     def from_settings(cls, common: dict[str, Any], settings: dict[str, Any]) -> Cellwise:
         """Rebuild from a file's fields."""
+        n_axes = common["bounds"].shape[1]
+        if n_axes > _MOST_AXES:
+            raise reject("bounds", f"of at most {_MOST_AXES} axes", n_axes)
         grid = Grid.from_arrays(settings, common["bounds"])
-        rows = settings["table"]
+        rows = finite_array("table", settings["table"])
         shape = (math.prod(grid.cells), len(common["outputs"]))
         if rows.shape != shape:
             raise reject("table", f"of shape (cells, outputs) = {shape}", rows.shape)
-        if not (np.isfinite(rows).all() and rows.min() >= 0 and np.abs(rows.sum(axis=1) - 1).max() <= _SUM_TOLERANCE):
+        if not (rows.min() >= 0 and np.abs(rows.sum(axis=1) - 1).max() <= _SUM_TOLERANCE):
             raise reject("table", "non-negative with rows that sum to 1", "other numbers")
         return cls(**common, grid=grid, table=rows)

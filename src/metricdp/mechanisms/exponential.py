@@ -15,9 +15,12 @@ from metricdp._validation import FloatArray, positive, reject
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.remap import checked_labels, merge_columns
 from metricdp.mechanisms.tails import raise_tails
-from metricdp.metric import pairwise_distances
+from metricdp.metric import norm, pairwise_distances
 
 __all__ = ["Exponential"]
+
+# From this many units of 1/rate on, rounding errors of a distance show in probabilities.
+_FARTHEST = 1e8
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -64,10 +67,17 @@ class Exponential(Mechanism):
     def from_settings(cls, common: dict[str, Any], settings: dict[str, Any]) -> Exponential:
         """Rebuild from a file's fields."""
         clip = settings["clip"]
-        if clip is not None and not (math.isfinite(clip) and clip >= 0):
-            raise reject("clip", "a finite distance of at least 0, or None", repr(clip))
+        if clip is not None:
+            clip = float(clip)
+            if not (math.isfinite(clip) and clip >= 0):
+                raise reject("clip", "a finite distance of at least 0, or None", repr(clip))
+        rate = positive("rate", settings["rate"])
+        corners = np.concatenate([common["bounds"], common["outputs"]])
+        extent = float(norm(np.ptp(corners, axis=0), common["p"]))
+        if not rate * extent <= _FARTHEST:
+            raise reject("rate", f"at most {_FARTHEST / extent:.6g} for outputs and a box this wide", rate)
         n_outputs = len(common["outputs"])
         labels = checked_labels(settings["labels"], 1, n_outputs)
         if len(labels) != n_outputs:
             raise reject("labels", f"one for each of the {n_outputs} outputs", f"{len(labels)} labels")
-        return cls(**common, rate=positive("rate", settings["rate"]), clip=clip, labels=labels)
+        return cls(**common, rate=rate, clip=clip, labels=labels)

@@ -15,7 +15,7 @@ from metricdp._validation import FloatArray, finite_array, positive, reject
 from metricdp.errors import InvalidInputError
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.lattice import Lattice
-from metricdp.mechanisms.planar_mass import PlanarMass
+from metricdp.mechanisms.planar_mass import PlanarMass, count_panels
 from metricdp.mechanisms.product_mass import ProductMass
 from metricdp.mechanisms.remap import checked_labels
 from metricdp.mechanisms.tails import raise_tails
@@ -29,6 +29,12 @@ _DIAGONAL = np.array([[0.5, 0.5], [0.5, -0.5]])
 # How far beyond the box, over the rate, a window must reach: walls outside it are integrated as if seen from
 # afar.
 _LEAST_MARGIN = 1.0
+
+# From this many units of 1/rate on, rounding errors of coordinates show in probabilities.
+_WIDEST = 1e8
+
+# Panels take about 400 bytes each while rows are computed; a file may not ask for more.
+_MOST_PANELS = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,4 +177,13 @@ class LatticeLaplace(Mechanism):
         if window.shape != (2, n_axes):
             raise reject("window", f"of shape {(2, n_axes)}, lower corner first", f"shape {window.shape}")
         labels = checked_labels(settings["labels"], n_axes, len(common["outputs"]))
-        return cls(**common, rate=positive("rate", settings["rate"]), window=window, labels=labels)
+        rate = positive("rate", settings["rate"])
+        extent = float(np.ptp(window, axis=0).max())
+        if not rate * extent <= _WIDEST:
+            raise reject("rate", f"at most {_WIDEST / extent:.6g} for a window this wide", rate)
+        mechanism = cls(**common, rate=rate, window=window, labels=labels)
+        if mechanism.frame.order == 2:
+            panels = count_panels(labels, mechanism.lattice, rate, mechanism.frame.box(mechanism.bounds))
+            if panels > _MOST_PANELS:
+                raise reject("labels", f"of at most {_MOST_PANELS:,} panels between unequal squares", f"{panels:,}")
+        return mechanism

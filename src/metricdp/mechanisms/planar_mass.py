@@ -16,7 +16,7 @@ from scipy import sparse
 from metricdp._validation import FloatArray
 from metricdp.mechanisms.lattice import Lattice
 
-__all__ = ["PlanarMass", "panels_per_edge"]
+__all__ = ["PlanarMass", "count_panels", "panels_per_edge"]
 
 # Walls are cut into panels no longer than this over the rate, so that few quadrature nodes resolve the decay
 # e^{−rate·r} along them.
@@ -243,6 +243,18 @@ def _step(table: tuple[tuple[float, int], ...], at: FloatArray) -> NDArray[np.in
 def panels_per_edge(length: float) -> int:
     """Return into how many panels an edge of this length over the rate is cut."""
     return math.ceil(length / _LONGEST)
+
+
+def count_panels(labels: NDArray[np.intp], lattice: Lattice, rate: float, box: FloatArray) -> int:
+    """Return how many panels the walls between squares of different labels are cut into, without cutting them."""
+    total = 0
+    for normal in (0, 1):
+        table = labels if normal == 0 else labels.T
+        wall = table[1:] != table[:-1]
+        rays = int(wall[:, 0].sum()) + int(wall[:, -1].sum())
+        total += int(wall.sum()) * panels_per_edge(rate * float(lattice.pitch[1 - normal]))
+        total += rays * (len(_ray_cuts(lattice, rate, box, normal)) - 1)
+    return total
 
 
 def _ray_cuts(lattice: Lattice, rate: float, box: FloatArray, normal: int) -> FloatArray:

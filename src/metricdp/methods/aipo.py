@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,19 +10,31 @@ import numpy as np
 from scipy import sparse
 
 from metricdp._clock import Clock
-from metricdp._validation import FloatArray, integer
-from metricdp.budget import budgets_from_shares, compose, equal_shares, search_shares, spendable
+from metricdp._validation import FloatArray, integer, positive, reject
+from metricdp.budget import budgets_from_shares, compose, equal_shares, search_scale, search_shares, spendable
 from metricdp.errors import SolverError
 from metricdp.grid import Grid
-from metricdp.mechanisms.log_convex import LogConvex, interpolate
+from metricdp.lattice import lattice_step
+from metricdp.mechanisms.log_convex import LogConvex, interpolate, rounding_cost
 from metricdp.methods.options import GridOptions, common_fields, require_memory
 from metricdp.problem import Problem
 from metricdp.programs.aipo import approx_apo, memory_estimate_gb, neighbour_inequalities, surrogate_cost
 from metricdp.programs.base import Program
+from metricdp.proofs.log_convex import certified_ratio
 from metricdp.repair import make_feasible
 from metricdp.solvers import Solution, solve
 
 __all__ = ["AipoOptions", "fit_aipo"]
+
+
+# The scale of the paper: normalising at most doubles the Lipschitz constant (Proposition 3), so anchors may spend half.
+_PUBLISHED_SCALE = 0.5
+
+# Programs solved in search of the largest certified scale, that of the published one included.
+_SCALES = 7
+
+# Repaired tables have no entry below 1e-9 / K.
+_LARGEST_LOG = math.log(1.01e9)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,14 +43,29 @@ class AipoOptions(GridOptions):
 
     splits : how many budget splits may be tried ("aipo" only).
     refine : descend on the true, non-convex APO objective from the Approx-APO solution.
+    scale : the share of ε that the budgets compose to, in (0, 1]. Half of it, as published, is always private. With
+        "certified" larger shares are tried, and of those whose interpolant is proved private the best is kept.
     """
 
     splits: int = 12
     refine: bool = False
+    scale: float | str = _PUBLISHED_SCALE
 
     def __post_init__(self) -> None:
         super().__post_init__()
         integer("splits", self.splits, 1)
+        if self.scale != "certified" and (isinstance(self.scale, str) or positive("scale", self.scale) > 1):
+            raise reject("scale", "a number in (0, 1] or 'certified'", repr(self.scale))
+
+    @property
+    def certified(self) -> bool:
+        """Whether the scale is to be found by proofs."""
+        return self.scale == "certified"
+
+    @property
+    def first_scale(self) -> float:
+        """The scale at which splits are compared."""
+        return _PUBLISHED_SCALE if self.certified else float(self.scale)
 
 
 def fit_aipo(problem: Problem, epsilon: float, method: str, options: AipoOptions) -> LogConvex:
@@ -48,9 +76,11 @@ def fit_aipo(problem: Problem, epsilon: float, method: str, options: AipoOptions
         f"`cells` with {' x '.join(map(str, shape))} anchors and {problem.n_outputs} outputs",
         "take fewer `cells`",
     )
-    design = _Design(problem, options.grid(problem), options, Clock(options.time_limit))
-    # Proposition 3 doubles the Lipschitz constant, so half of ε is what anchors may spend.
-    total = spendable(epsilon) / 2
+    if method == "aipo-r" and options.scale != _PUBLISHED_SCALE:
+        raise reject("scale", "left out for 'aipo-r', which spends all of epsilon on every axis", repr(options.scale))
+    total = options.first_scale * _spendable(problem, epsilon)
+    common = common_fields(problem, epsilon, method)
+    design = _Design(problem, options.grid(problem), options, Clock(options.time_limit), common)
     if method == "aipo-r":
         design.solve_split(np.full(problem.n_axes, epsilon))
     elif method == "aipo-e" or problem.p == 1 or problem.n_axes == 1:
@@ -61,14 +91,21 @@ def fit_aipo(problem: Problem, epsilon: float, method: str, options: AipoOptions
             problem.n_axes,
             options.splits,
         )
+    if options.certified:
+        design.raise_scale()
     if options.refine:
         design.refine()
-    return LogConvex(
-        **common_fields(problem, epsilon, method),
-        report=design.report(),
-        grid=design.grid,
-        log_table=np.log(design.table),
-    )
+    return design.mechanism(design.table, design.report())
+
+
+def _spendable(problem: Problem, epsilon: float) -> float:
+    """Return the part of ε that slopes may use, once rounding errors of any repaired table are paid for."""
+    largest = _LARGEST_LOG + math.log(problem.n_outputs)
+    cost = rounding_cost(problem.n_axes, problem.n_outputs, largest, lattice_step(problem.bounds))
+    left = spendable(epsilon) - cost
+    if left <= 0:
+        raise reject("epsilon", f"above {cost:.2g}, what rounding errors cost in this box", epsilon)
+    return left
 
 
 @dataclass
@@ -79,15 +116,21 @@ class _Design:
     grid: Grid
     options: AipoOptions
     clock: Clock
+    common: dict[str, Any] = field(default_factory=dict)
     loss: float = np.inf
     table: FloatArray = field(default_factory=lambda: np.empty(0))
     budgets: FloatArray = field(default_factory=lambda: np.empty(0))
     facts: dict[str, Any] = field(default_factory=dict)
     tried: list[dict[str, Any]] = field(default_factory=list)
+    scales: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.weights = self.grid.weights(self.problem.records)
         self.cost = surrogate_cost(self.problem, self.grid)
+
+    def mechanism(self, table: FloatArray, report: dict[str, Any]) -> LogConvex:
+        """Return the mechanism of an anchor table."""
+        return LogConvex(**self.common, report=report, grid=self.grid, log_table=np.log(table))
 
     def true_loss(self, table: FloatArray) -> float:
         """Return the loss of the normalised interpolant: the objective of APO (Definition 7)."""
@@ -98,16 +141,43 @@ class _Design:
         """Solve Approx-APO for one budget split and return its true loss; None when time is up."""
         if self.clock.over and self.tried:
             return None
+        found = self._solve(budgets)
+        self.tried.append({"budgets": budgets.tolist(), "loss": found.loss})
+        self._keep_if_better(found)
+        self._say(len(self.tried) / self.options.splits, f"split {len(self.tried)}: loss {found.loss:.4f}")
+        return found.loss
+
+    def raise_scale(self) -> None:
+        """Look for the largest budget scale whose interpolant is proved private; keep what lowers the loss."""
+        unit = self.budgets / _PUBLISHED_SCALE
+        search_scale(lambda scale: self._try_scale(scale, unit), _PUBLISHED_SCALE, _SCALES)
+
+    def _try_scale(self, scale: float, unit: FloatArray) -> float | None:
+        """Return the certified ratio at a scale; None when time is up. The published scale has been solved before."""
+        if self.scales and self.clock.over:
+            return None
+        found = (
+            self._solve(scale * unit) if self.scales else _Candidate(self.loss, self.table, self.budgets, self.facts)
+        )
+        ratio = self._ratio(found.table)
+        self.scales.append({"scale": scale, "loss": found.loss, "certified_ratio": ratio})
+        if ratio <= 1:
+            self._keep_if_better(found)
+        self._say(1.0, f"scale {scale:.4f}: loss {found.loss:.4f}, {ratio:.4f} of epsilon")
+        return ratio
+
+    def _ratio(self, table: FloatArray) -> float:
+        return certified_ratio(self.mechanism(table, {}))[0]
+
+    def _solve(self, budgets: FloatArray) -> _Candidate:
         program = approx_apo(self.cost, self.grid, budgets)
         solution = solve(program, solver=self.options.solver, time_limit=self.clock.left)
         table, mix = self._repaired(program, solution)
-        loss = self.true_loss(table)
-        self.tried.append({"budgets": budgets.tolist(), "loss": loss})
-        if loss < self.loss:
-            self.loss, self.table, self.budgets = loss, table, budgets
-            self.facts = _facts(program, solution, table, mix)
-        self._say(len(self.tried) / self.options.splits, f"split {len(self.tried)}: loss {loss:.4f}")
-        return loss
+        return _Candidate(self.true_loss(table), table, budgets, _facts(program, solution, table, mix))
+
+    def _keep_if_better(self, found: _Candidate) -> None:
+        if found.loss < self.loss:
+            self.loss, self.table, self.budgets, self.facts = found.loss, found.table, found.budgets, found.facts
 
     def refine(self, rounds: int = 30) -> None:
         """Descend on APO by sequential linear programs in a shrinking trust region.
@@ -140,7 +210,7 @@ class _Design:
             return False
         table, mix = make_feasible(solution.table, inequality)
         loss = self.true_loss(table)
-        if loss >= self.loss:
+        if loss >= self.loss or (self.options.certified and self._ratio(table) > 1):
             return False
         self.loss, self.table = loss, table
         self.facts |= {"repair_mix": mix}
@@ -173,16 +243,29 @@ class _Design:
 
     def report(self) -> dict[str, Any]:
         """Say how the table came about."""
+        scaled = {"scales": self.scales, "certified_ratio": self._ratio(self.table)} if self.options.certified else {}
         return {
             **self.facts,
+            **scaled,
             "loss": self.loss,
             "cells": list(self.grid.cells),
             "anchors": self.grid.n_anchors,
             "budgets": self.budgets.tolist(),
             "budgets_compose_to": compose(self.budgets, self.problem.p),
+            "scale": compose(self.budgets, self.problem.p) / self.common["epsilon"],
             "splits": self.tried,
             "seconds": self.clock.spent,
         }
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A feasible table, its true loss, the budgets it satisfies and how it was found."""
+
+    loss: float
+    table: FloatArray
+    budgets: FloatArray
+    facts: dict[str, Any]
 
 
 def _facts(program: Program, solution: Solution, table: FloatArray, mix: float) -> dict[str, Any]:

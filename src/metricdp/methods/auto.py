@@ -140,7 +140,7 @@ def _best_spline(
         growth = _affordable_growth(limit - clock.spent, step.spent, problem.n_axes)
         if gained < _WORTHWHILE * abs(loss) or growth < _LEAST_GROWTH or design.solution.multipliers is None:
             break
-        grid = refined(grid, _pressure(design), growth)
+        grid = refined(design.spline.grid, _pressure(design), growth)
     return None if best is None else best.mechanism
 
 

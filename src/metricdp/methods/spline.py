@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 
 from metricdp._clock import Clock
 from metricdp._validation import FloatArray, choice, fraction, integer, positive, reject
-from metricdp.budget import spendable
 from metricdp.errors import SolverError
 from metricdp.grid import Grid
+from metricdp.lattice import lattice_step
 from metricdp.mechanisms.spline import Spline
 from metricdp.methods.options import GridOptions, common_fields, require_memory
 from metricdp.problem import Problem
@@ -27,6 +27,10 @@ from metricdp.splines import TensorSpline
 __all__ = ["SplineOptions", "fit_spline"]
 
 _DEFAULT_CELLS = {1: 128, 2: 24, 3: 6}
+
+# Cones and draws are exact, on integers. Probabilities are printed in floating point, and this share of ε lets them
+# keep the claim, too, one lattice step apart.
+_KEPT_FOR_PRINTING = 5e-7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +87,9 @@ def design_on(
     coarser: Design | None = None,
 ) -> Design:
     """Solve the spline program on one grid, changing a coarser design only where that matters."""
-    spline = TensorSpline(grid, options.degree)
-    program = spline_program(problem, spline, spendable(epsilon))
+    step = lattice_step(problem.bounds)
+    spline = TensorSpline(grid.on_lattice(step), options.degree)
+    program = spline_program(problem, spline, epsilon * (1 - _KEPT_FOR_PRINTING))
     if coarser is not None:
         program = near_coarser(program, spline, coarser.spline, coarser.coefficients)
     solution = solve_shared(program, solver=options.solver, gap=options.gap, time_limit=clock.left)
@@ -95,15 +100,13 @@ def design_on(
     rows = np.asarray(spline.extraction @ table)
     # Convex combinations of distributions; dividing takes away the rounding of the sums.
     rows /= rows.sum(axis=1, keepdims=True)
+    common = common_fields(problem, epsilon, "spline")
+    mechanism = Spline.from_probabilities(common, step, spline.grid, options.degree, rows)
+    loss = mechanism.expected_loss(problem)
+    report = _report(program, solution, spline, problem.p, loss) | {"repair_mix": mix, "seconds": clock.spent}
+    mechanism = replace(mechanism, report={**mechanism.report, **report})
     if options.progress is not None:
-        options.progress(1.0, f"{' x '.join(map(str, grid.cells))} cells: loss {program.objective(table):.4f}")
-    mechanism = Spline(
-        **common_fields(problem, epsilon, "spline"),
-        report=_report(program, solution, table, mix, grid, options, problem.p) | {"seconds": clock.spent},
-        grid=grid,
-        degree=options.degree,
-        table=rows,
-    )
+        options.progress(1.0, f"{' x '.join(map(str, grid.cells))} cells: loss {loss:.4f}")
     return Design(mechanism, solution, spline, table)
 
 
@@ -118,32 +121,27 @@ def memory_estimate_gb(cells: tuple[int, ...], degree: int, n_outputs: int) -> f
     return float(dense + assembly + vectors + 3 * band * coefficients * n_outputs * 8) / 1e9
 
 
-def _report(
-    program: SharedProgram,
-    solution: Solution,
-    table: FloatArray,
-    mix: float,
-    grid: Grid,
-    options: SplineOptions,
-    p: float,
-) -> dict[str, Any]:
-    loss = program.objective(table)
+def _report(program: SharedProgram, solution: Solution, spline: TensorSpline, p: float, loss: float) -> dict[str, Any]:
+    """Say how the solver's table came about and how `loss`, that of the finished mechanism, compares with it."""
+    assert solution.table is not None
+    raw = program.objective(solution.table)
     bound = None if solution.multipliers is None else program.dual_value(solution.multipliers)
+    size = max(abs(loss), 1e-300)
     facts = {
         "solver": solution.engine,
         "status": str(solution.status),
         "solver_seconds": solution.seconds,
         "iterations": solution.iterations,
-        "residual": float(max(program.excess(solution.table).max(), 0.0)) if solution.table is not None else None,
-        "repair_mix": mix,
+        "residual": float(max(program.excess(solution.table).max(), 0.0)),
         "loss": loss,
+        "lost_to_repair_and_integers": (loss - raw) / size,
         "program_bound": bound,
-        "gap": None if bound is None else (loss - bound) / max(abs(loss), 1e-300),
-        "cells": list(grid.cells),
-        "degree": options.degree,
-        "coefficients": table.shape[0],
+        "gap": None if bound is None else (loss - bound) / size,
+        "cells": list(spline.grid.cells),
+        "degree": spline.degree,
+        "coefficients": spline.n_coefficients,
         "support_share": 1.0 if program.support is None else float(program.support.mean()),
     }
-    if p not in (1, 2, math.inf) and grid.n_axes > 1:
-        facts["polytope_share"] = inscribed_polytope(grid.n_axes, p)[1]
+    if p not in (1, 2, math.inf) and spline.grid.n_axes > 1:
+        facts["polytope_share"] = inscribed_polytope(spline.grid.n_axes, p)[1]
     return facts

@@ -91,5 +91,6 @@ def _across(
             pair[int(here[axis] < there[axis]), axis] = border
     logs = _logs(mechanism.probabilities(pair)[:, output])
     distance = float(norm(pair[1] - pair[0], mechanism.p))
-    ratio = float(_gap(logs[0], logs[1])) / (mechanism.epsilon * distance)
+    # Cells narrower than floating point can halve hold the same number on both sides.
+    ratio = float(_gap(logs[0], logs[1])) / (mechanism.epsilon * distance) if distance else np.inf
     return ratio, {"points": pair.tolist(), "output": output, "distance": distance}

@@ -13,6 +13,9 @@ from metricdp.metric import dual_exponent, norm
 
 __all__ = ["steepest_pair"]
 
+# Numbers held at once: 32 MB of gradients.
+_MOST_NUMBERS = 2**22
+
 
 def steepest_pair(mechanism: Mechanism, points: FloatArray, step: float) -> tuple[float, dict[str, Any], int]:
     """Return the worst |ln z_k(x) − ln z_k(x')| / (ε d_p(x, x')) near `points`, its place, and the tries.
@@ -22,18 +25,21 @@ def steepest_pair(mechanism: Mechanism, points: FloatArray, step: float) -> tupl
     probabilities.
     """
     low, high = mechanism.bounds
+    # A search need not see every point, and must not take memory without bound.
+    points = points[:: math.ceil(len(points) * mechanism.n_outputs * len(low) / _MOST_NUMBERS)]
     gradient = np.empty((len(points), mechanism.n_outputs, len(low)))
     for axis in range(len(low)):
         move = np.zeros(len(low))
         move[axis] = step
-        ahead, behind = np.minimum(points + move, high), np.maximum(points - move, low)
+        ahead = mechanism.snap(np.minimum(points + move, high))
+        behind = mechanism.snap(np.maximum(points - move, low))
         change = _logs(mechanism, ahead) - _logs(mechanism, behind)
         gradient[:, :, axis] = change / (ahead - behind)[:, [axis]]
     size = norm(gradient, dual_exponent(mechanism.p))
     at, output = np.unravel_index(int(size.argmax()), size.shape)
     direction = _tight_direction(gradient[at, output], mechanism.p)
     move = step * direction / max(float(norm(direction, mechanism.p)), 1e-300)
-    pair = np.clip(np.array([points[at] - move, points[at] + move]), low, high)
+    pair = mechanism.snap(np.clip(np.array([points[at] - move, points[at] + move]), low, high))
     distance = float(norm(pair[1] - pair[0], mechanism.p))
     rise = abs(float(np.diff(_logs(mechanism, pair)[:, output])[0]))
     ratio = rise / (mechanism.epsilon * distance) if distance else 0.0

@@ -1,81 +1,176 @@
-"""Proof for spline mechanisms: the gradient's control values lie in the cone at every site of every cell."""
+"""Proof for spline mechanisms: the gradient's control values lie in the cone at every site of every cell.
+
+Everything is a comparison of integers: weights of control rows, cell sides in lattice steps, and ε as the fraction that
+its decimal string says. Floating point only sorts out the clear cases, with its error bounded; the close ones are
+compared exactly.
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metricdp._validation import FloatArray
 from metricdp.mechanisms.spline import Spline
 from metricdp.metric import dual_exponent, norm
-from metricdp.proofs.base import ROUNDING_SHARE, ROUNDOFF, Finding, examine
+from metricdp.proofs.base import ROUNDOFF, Finding, examine
 from metricdp.proofs.search import steepest_pair
 
 __all__: list[str] = []
 
-# Row sums may be off by rounding; what that adds to slopes is charged to the share of ε kept back.
-_SUM_ERROR = 1e-12
+# A computed ratio is off by at most two dozen roundings: of the weights and sides as floats, of quotients, squares,
+# sum, root and ε; for other norms than 1, 2 and ∞, powers add a few more. All of them count as close.
+_CLOSE = 256 * ROUNDOFF
+
+# Six times a weight must fit 64 bits; so must a row's sum, whatever it has of such weights.
+_LARGEST_WEIGHT = 2**58
 
 
 @examine.register
 def _spline(mechanism: Spline) -> Finding:
-    """Check ‖g‖_q ≤ ε b at every site of every cell, with the rounding of g and b counted against it."""
-    table = mechanism.table
-    size, value = _gradient_bounds(mechanism)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(value > 0, size / (mechanism.epsilon * value), np.inf)
-    site, output = np.unravel_index(int(ratio.argmax()), ratio.shape)
+    """Check weights ≥ 1 with one sum, and ‖g‖_q ≤ ε b at every site of every cell, for every output."""
+    fault = _table_fault(mechanism.table)
+    if fault:
+        claim = f"Not proved to be ({mechanism.epsilon}, d_{mechanism.p:g})-mDP: {fault}."
+        return Finding(holds=False, claim=claim, worst_ratio=math.inf, worst_where={}, checked=mechanism.table.size)
+    slopes = _Slopes.of(mechanism)
+    ratio = slopes.ratios()
+    broken = slopes.worst_broken(ratio)
+    site, output = np.unravel_index(int(ratio.argmax()), ratio.shape) if broken is None else broken
     worst = float(ratio[site, output])
     where = {"points": [_site_place(mechanism, int(site)).tolist()], "output": int(output)}
-    statement = f"({mechanism.epsilon}, d_{mechanism.p:g})-mDP"
-    sums_to_one = float(np.abs(table.sum(axis=1) - 1).max()) <= _SUM_ERROR
-    if worst <= 1 - ROUNDING_SHARE and sums_to_one and bool((table > 0).all()):
-        claim = (
-            f"{statement} on the whole box: at each of {ratio.shape[0]:,} control sites, for every output, the control "
-            f"values of the gradient are at most {worst:.6g} of epsilon times the control value, rounding included. "
-            "Probabilities are computed in floating point; pairs of points closer than "
-            f"{_resolution(mechanism):.2g} are not claimed."
-        )
-        return Finding(holds=True, claim=claim, worst_ratio=worst, worst_where=where, checked=ratio.size)
+    if broken is not None:
+        return _refusal(mechanism, worst, where, ratio.size)
+    claim = _claim(mechanism, slopes)
+    return Finding(holds=True, claim=claim, worst_ratio=min(worst, 1.0), worst_where=where, checked=ratio.size)
+
+
+def _claim(mechanism: Spline, slopes: _Slopes) -> str:
+    arithmetic = "in exact integer arithmetic" if slopes.exact else "with rounding counted against it"
+    exponent = math.frexp(mechanism.step)[1] - 1
+    return (
+        f"({mechanism.epsilon}, d_{mechanism.p:g})-mDP between all points of the lattice of step 2^{exponent} in the "
+        f"box, to which inputs are rounded: at each of {len(slopes.values):,} control sites, for every output, the "
+        f"gradient's control values are at most epsilon times the control value, checked {arithmetic} on the numbers "
+        "that outputs are drawn from. Assumed: the random bits are uniform."
+    )
+
+
+@dataclass(frozen=True)
+class _Slopes:
+    """Control values at the sites of cells: value b, and along each axis the slope G/H with integers G and H.
+
+    values : (sites, outputs). rises : G per axis (sites, outputs). sides : H per axis (sites,), in lattice steps.
+    """
+
+    values: NDArray[np.int64]
+    rises: list[NDArray[np.int64]]
+    sides: list[NDArray[np.int64]]
+    limit: Fraction
+    p: float
+
+    @classmethod
+    def of(cls, mechanism: Spline) -> _Slopes:
+        m, table = mechanism.degree, mechanism.table
+        breakpoints = mechanism.breakpoint_steps
+        rows_shape = tuple(m * (len(points) - 1) + 1 for points in breakpoints)
+        # The row of site a of cell i is m·i + a; neighbours beyond the cell are multiplied by zero.
+        rows = [(m * np.arange(len(points) - 1)[:, None] + np.arange(m + 1)).ravel() for points in breakpoints]
+        places = [np.tile(np.arange(m + 1), len(points) - 1) for points in breakpoints]
+        site_axes = np.meshgrid(*rows, indexing="ij")
+        place_axes = np.meshgrid(*places, indexing="ij")
+        here = np.ravel_multi_index(site_axes, rows_shape).ravel()
+        values = table[here]
+        rises, sides = [], []
+        for axis, points in enumerate(breakpoints):
+            stride = math.prod(rows_shape[axis + 1 :])
+            a = place_axes[axis].ravel()
+            ahead = table[np.where(a < m, here + stride, here)] - values
+            behind = values - table[np.where(a > 0, here - stride, here)]
+            rises.append((m - a)[:, None] * ahead + a[:, None] * behind)
+            cell = site_axes[axis].ravel() // m - (a == m)
+            sides.append(np.diff(points)[cell])
+        # ‖g‖_q ≤ ε b with g in units per length: ‖G/H‖_q ≤ ε·step·b.
+        limit = Fraction(repr(mechanism.epsilon)) * Fraction(mechanism.step)
+        return cls(values, rises, sides, limit, mechanism.p)
+
+    @property
+    def exact(self) -> bool:
+        """Whether close calls can be decided by integers."""
+        return self.p in (1, 2, math.inf) or len(self.rises) == 1
+
+    def ratios(self) -> FloatArray:
+        """Return ‖G/H‖_q / (ε·step·b) in floating point, infinite where b is not positive."""
+        slopes = np.stack([rise / side[:, None] for rise, side in zip(self.rises, self.sides, strict=True)], axis=-1)
+        size = norm(slopes, dual_exponent(self.p))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.values > 0, size / (float(self.limit) * self.values), np.inf)
+
+    def worst_broken(self, ratio: FloatArray) -> tuple[int, int] | None:
+        """Return the worst (site, output) outside its cone, None if there is none."""
+        at = np.unravel_index(int(ratio.argmax()), ratio.shape)
+        if ratio[at] > 1 + _CLOSE:
+            return int(at[0]), int(at[1])
+        close = np.argwhere(ratio >= 1 - _CLOSE)
+        return next(((int(site), int(output)) for site, output in close if not self._inside(site, output)), None)
+
+    def _inside(self, site: int, output: int) -> bool:
+        """Compare as fractions; what no fraction can decide counts as outside."""
+        if not self.exact:
+            return False
+        slopes = [
+            Fraction(abs(int(rise[site, output])), int(side[site]))
+            for rise, side in zip(self.rises, self.sides, strict=True)
+        ]
+        allowed = self.limit * int(self.values[site, output])
+        if self.p == 1 or len(slopes) == 1:
+            return max(slopes) <= allowed
+        if math.isinf(self.p):
+            return sum(slopes) <= allowed
+        return sum(slope**2 for slope in slopes) <= allowed**2
+
+
+def _table_fault(table: NDArray[np.int64]) -> str | None:
+    if table.dtype != np.int64:
+        return "weights must be 64-bit integers"
+    if int(table.min()) < 1:
+        return "a weight is below 1"
+    if int(table.max()) > _LARGEST_WEIGHT:
+        return "a weight is too large to compare exactly"
+    sums = table.sum(axis=1)
+    if (sums != sums[0]).any():
+        return "the rows have different sums"
+    return None
+
+
+def _refusal(mechanism: Spline, worst: float, where: dict[str, Any], checked: int) -> Finding:
+    """Look for a pair that shows it, and say what was found."""
+    statement = f"Not proved to be ({mechanism.epsilon}, d_{mechanism.p:g})-mDP"
     low, high = mechanism.bounds
     side = min(float(np.diff(points).min()) for points in mechanism.grid.breakpoints)
-    spread = np.random.default_rng(0).uniform(low, high, size=(20_000, len(low)))
+    spread = np.random.default_rng(0).uniform(low, high, size=(2_000, len(low)))
     # Whatever is wrong is wrong near the worst site.
-    near = _site_place(mechanism, int(site)) + side * np.random.default_rng(1).normal(size=(2_000, len(low)))
-    found, pair, tried = steepest_pair(mechanism, np.clip(np.concatenate([spread, near]), low, high), 1e-4 * side)
-    claim = f"Not proved to be {statement}: the gradient's control values reach {worst:.6g} of epsilon"
-    claim += "; the pair shown violates it." if found > 1 else "; no violating pair was found either."
+    near = np.array(where["points"]) + side * np.random.default_rng(1).normal(size=(2_000, len(low)))
+    points = mechanism.snap(np.clip(np.concatenate([spread, near]), low, high))
+    reach = max(1e-4 * side, 64 * mechanism.step)
+    found, pair, tried = steepest_pair(mechanism, points, reach)
+    claim = f"{statement}: the gradient's control values reach {worst:.15g} of epsilon"
+    claim += "; the pair shown violates it." if found > 1 else " at the place shown; no violating pair was found."
     if found > 1:
         worst, where = found, pair
-    return Finding(holds=False, claim=claim, worst_ratio=worst, worst_where=where, checked=ratio.size + tried)
-
-
-def _gradient_bounds(mechanism: Spline) -> tuple[FloatArray, FloatArray]:
-    """Return an upper bound of ‖g‖_q and a lower bound of b at every (site, output)."""
-    table = mechanism.table
-    value_operator, *slope_operators = mechanism.spline.site_operators()
-    # Each slope is a sum of at most four products; its rounding error is a few units of the sum of sizes.
-    slopes = [np.abs(slope @ table) + 16 * ROUNDOFF * (abs(slope) @ np.abs(table)) for slope in slope_operators]
-    size = norm(np.stack(slopes, axis=-1), dual_exponent(mechanism.p)) * (1 + 16 * ROUNDOFF)
-    return size, np.asarray(value_operator @ table) * (1 - 4 * ROUNDOFF)
-
-
-def _resolution(mechanism: Spline) -> float:
-    """Return the distance beyond which rounding cannot break the claim.
-
-    All terms of a probability are non-negative, so its relative error counts the roundings of weights and sums.
-    """
-    n_axes = mechanism.grid.n_axes
-    operations = (mechanism.degree + 1) ** n_axes + 8 * n_axes * mechanism.degree + 8
-    return float(4 * ROUNDOFF * operations / (mechanism.epsilon * ROUNDING_SHARE))
+    return Finding(holds=False, claim=claim, worst_ratio=worst, worst_where=where, checked=checked + tried)
 
 
 def _site_place(mechanism: Spline, site: int) -> FloatArray:
     """Return where a site of a cell lies: control sites divide each side of a cell evenly."""
     m = mechanism.degree
-    shape = tuple(axis.n_cells * (m + 1) for axis in mechanism.spline.axes)
-    place: list[Any] = []
+    shape = tuple(cells * (m + 1) for cells in mechanism.grid.cells)
+    place: list[float] = []
     for number, points in zip(np.unravel_index(site, shape), mechanism.grid.breakpoints, strict=True):
         cell, a = divmod(int(number), m + 1)
         place.append(points[cell] + (points[cell + 1] - points[cell]) * a / m)

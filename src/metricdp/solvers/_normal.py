@@ -60,7 +60,6 @@ class NormalEquations:
         workers: int,
     ) -> None:
         self.pool = pool
-        self.parts = [range(first, n_outputs, workers) for first in range(workers)]
         touches = abs(operators[0])
         for operator in operators[1:]:
             touches = touches + abs(operator)
@@ -78,6 +77,9 @@ class NormalEquations:
         else:
             self._sites = np.flatnonzero(touches @ support)
             self._blocks = [_block(mask, row, column) for mask in support[self.order].T]
+        # An output that nothing may change has no equations.
+        busy = [output for output in range(n_outputs) if len(self._blocks[output].rows)]
+        self.parts = [busy[first::workers] for first in range(workers)]
         self._factors: list[FloatArray] = [np.empty(0)] * n_outputs
         self._dense: tuple[FloatArray, FloatArray] | None = None
         self._steps = 0
@@ -109,7 +111,7 @@ class NormalEquations:
         weights = np.concatenate([self.spread(scaling.inverse_square(i, j)) for i, j in self.entries])
         entries = np.ascontiguousarray((self._assemble @ weights).T)
 
-        def factor(outputs: range) -> None:
+        def factor(outputs: list[int]) -> None:
             for output in outputs:
                 block = self._blocks[output]
                 bands = np.zeros((block.band + 1, len(block.rows)), order="F")
@@ -125,7 +127,7 @@ class NormalEquations:
         """Return H_k^{-1} right_k for every output, as columns, zero outside the supports."""
         result = np.zeros_like(right)
 
-        def work(outputs: range) -> None:
+        def work(outputs: list[int]) -> None:
             for output in outputs:
                 rows = self._blocks[output].rows
                 result[rows, output] = lapack.dpbtrs(self._factors[output], right[rows, output], lower=1)[0]
@@ -164,7 +166,7 @@ class NormalEquations:
         Single precision is enough for a preconditioner, and twice as fast.
         """
 
-        def work(outputs: range) -> NDArray[np.float32]:
+        def work(outputs: list[int]) -> NDArray[np.float32]:
             total = np.zeros((self.n_rows, self.n_rows), dtype=np.float32, order="F")
             for output in outputs:
                 block = self._blocks[output]

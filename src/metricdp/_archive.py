@@ -1,0 +1,159 @@
+"""Zip archives of one JSON text and plain arrays, read without trusting them: no pickle, no code, bounded memory."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import stat
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metricdp.errors import InvalidInputError
+
+__all__ = ["LARGEST_HEADER", "array_bytes", "read_archive", "write_archive"]
+
+_HEADER = "header.json"
+_ARRAY_NAME = re.compile(r"([a-z][a-z0-9_]{0,39})\.npy")
+
+# Deflated data may grow a thousandfold, so what it may grow to is limited; stored data is as large as its file.
+LARGEST_HEADER = 2**20
+_LARGEST_DEFLATED = 2**26
+_LARGEST_FILE = 2**33
+_MOST_ENTRIES = 64
+_LONGEST_DIRECTORY = 2**16
+_ENCRYPTED = 0x1
+
+# The only array headers that are read: no Python literal is evaluated, and no type but these two exists.
+_MAGIC = b"\x93NUMPY\x01\x00"
+_ARRAY_HEADER = re.compile(
+    rb"\{'descr': '(<f8|<i8)', 'fortran_order': (True|False), 'shape': \((\d{1,12}(?:, \d{1,12}){0,7}),?\), \} *\n"
+)
+
+# The oldest date a zip can hold: equal contents make equal files.
+_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+def array_bytes(array: NDArray[Any]) -> tuple[str, bytes]:
+    """Return the type and the numbers of an array as every file holds them: little-endian, last axis fastest."""
+    kind = {"f": "<f8", "i": "<i8"}.get(array.dtype.kind)
+    if kind is None:
+        msg = f"arrays must hold float64 or int64 numbers, got {array.dtype}"
+        raise InvalidInputError(msg)
+    return kind, np.ascontiguousarray(array, dtype=kind).tobytes()
+
+
+def write_archive(stream: BinaryIO, header: bytes, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write the archive; large ones are not deflated, so that no limit keeps them from being read."""
+    total = len(header) + sum(array.nbytes + 1024 for array in arrays.values())
+    method = zipfile.ZIP_DEFLATED if total <= _LARGEST_DEFLATED else zipfile.ZIP_STORED
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(_HEADER, _DATE), header, compress_type=method)
+        for name, array in sorted(arrays.items()):
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy", _DATE), _npy(array), compress_type=method)
+
+
+def _npy(array: NDArray[Any]) -> bytes:
+    kind, numbers = array_bytes(array)
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": kind, "fortran_order": False, "shape": array.shape})
+    return buffer.getvalue() + numbers
+
+
+def read_archive(path: Path) -> tuple[bytes, dict[str, NDArray[Any]]]:
+    """Return the JSON text and the arrays by name.
+
+    Nothing is allocated before its size is known to fit the limits and the file itself. What is wrong with a file
+    shows as `InvalidInputError` or as one of the errors of `zipfile`.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_FILE:
+        msg = f"not a file of at most {_LARGEST_FILE:,} bytes"
+        raise InvalidInputError(msg)
+    with _Source(path) as source, zipfile.ZipFile(source) as archive:
+        source.longest_read = status.st_size
+        entries = _checked_entries(archive.infolist(), status.st_size)
+        header = _content(archive, entries.pop(_HEADER))
+        return header, {_array_name(name): _array(name, _content(archive, entries[name])) for name in entries}
+
+
+class _Source(io.FileIO):
+    """A file whose directory of entries is read only if it is short: `zipfile` itself would take any number."""
+
+    longest_read = _LONGEST_DIRECTORY
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read, unless it is more than should be asked for."""
+        if size is not None and size > self.longest_read:
+            msg = f"the archive asks for {size:,} bytes at once"
+            raise InvalidInputError(msg)
+        return super().read(size)
+
+
+def _checked_entries(infos: list[zipfile.ZipInfo], file_size: int) -> dict[str, zipfile.ZipInfo]:
+    """Return the entries by name if what they declare is within the limits."""
+    entries = {info.filename: info for info in infos}
+    deflated = sum(info.file_size for info in infos if info.compress_type == zipfile.ZIP_DEFLATED)
+    problems = {
+        "too many entries, or two of one name": len(infos) > _MOST_ENTRIES or len(entries) < len(infos),
+        f"no {_HEADER}": _HEADER not in entries,
+        # Entries that overlap could make much of little.
+        "entries larger than the file": sum(info.compress_size for info in infos) > file_size,
+        "an entry that is encrypted or neither stored nor deflated": not all(map(_plainly_packed, infos)),
+        f"more than {_LARGEST_DEFLATED:,} deflated bytes": deflated > _LARGEST_DEFLATED,
+        f"a header of more than {LARGEST_HEADER:,} bytes": any(
+            info.file_size > LARGEST_HEADER for info in infos if info.filename == _HEADER
+        ),
+    }
+    for problem, found in problems.items():
+        if found:
+            msg = f"the archive has {problem}"
+            raise InvalidInputError(msg)
+    return entries
+
+
+def _plainly_packed(info: zipfile.ZipInfo) -> bool:
+    if info.flag_bits & _ENCRYPTED:
+        return False
+    stored = info.compress_type == zipfile.ZIP_STORED and info.file_size == info.compress_size
+    return stored or info.compress_type == zipfile.ZIP_DEFLATED
+
+
+def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    with archive.open(info) as stream:
+        # Asking for no more than declared keeps the decompressor from running ahead.
+        content = stream.read(info.file_size + 1)
+    if len(content) != info.file_size:
+        msg = f"{info.filename} is not as long as declared"
+        raise InvalidInputError(msg)
+    return content
+
+
+def _array_name(entry: str) -> str:
+    match = _ARRAY_NAME.fullmatch(entry)
+    if match is None:
+        msg = f"the archive has an entry of unknown name {entry!r}"
+        raise InvalidInputError(msg)
+    return match[1]
+
+
+def _array(name: str, content: bytes) -> NDArray[Any]:
+    start = len(_MAGIC) + 2
+    end = start + int.from_bytes(content[len(_MAGIC) : start], "little")
+    match = _ARRAY_HEADER.fullmatch(content[start:end])
+    if not content.startswith(_MAGIC) or match is None:
+        msg = f"{name} is not an array of float64 or int64 numbers in .npy format 1.0"
+        raise InvalidInputError(msg)
+    kind, fortran, sides = match.groups()
+    shape = tuple(int(side) for side in sides.split(b","))
+    if math.prod(shape) * 8 != len(content) - end:
+        msg = f"{name} does not hold as many numbers as its shape {shape} says"
+        raise InvalidInputError(msg)
+    numbers = np.frombuffer(content, dtype=kind.decode(), offset=end)
+    array = numbers.reshape(shape[::-1]).T if fortran == b"True" else numbers.reshape(shape)
+    return array.astype(array.dtype.newbyteorder("="), order="C")

@@ -1,0 +1,495 @@
+"""What samples alone can prove against a mechanism: a lower confidence bound on its ε, and a test of its sampler."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betainccinv, betaincinv
+from scipy.stats import binom
+
+from metricdp._validation import FloatArray, finite_array, fraction, integer, norm_order, positive, reject, table
+from metricdp.lattice import lattice_step, snap_inside
+from metricdp.mechanisms.base import Mechanism
+from metricdp.metric import norm
+from metricdp.randomness import RandomSource
+
+__all__ = ["SampleAudit", "SamplerCheck", "audit_samples", "check_sampler"]
+
+Counts = NDArray[np.int64]
+Sampler = Mechanism | Callable[[FloatArray], ArrayLike]
+
+# Rows given to the sampler in one call, and numbers in one (pairs, outputs) array.
+_CHUNK = 2**20
+
+# Points of the search, round by round: each round costs the same number of draws, so that fewer points get more each.
+_CLOUD = (128, 64, 32, 16, 8, 4)
+
+# Standard errors taken off an estimate before pairs are compared. The search makes some 10^5 comparisons of noise; with
+# fewer it would chase the noise of close pairs, where a small error in a logarithm is a large one per distance.
+_CAUTION = 5.0
+
+# Searched pairs are at least this share of the box apart; neighbours in the first round at most the second.
+_NEAREST, _NEAR = 1e-4, 0.5
+
+# The first points come from a box larger by this share and are moved into the true one: its faces are often steepest.
+_OVERHANG = 0.1
+
+# New points about each of the best pairs, and how far they stray from the line through it.
+_CHILDREN, _STRAY = 4, 0.2
+
+# Points where a sampler is compared with its probabilities, unless given.
+_CHECKED_POINTS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleAudit:
+    """What samples prove about ε.
+
+    epsilon_lower : with probability `confidence` or more, the true ε per unit of distance is at least this.
+    violates : whether that is above the claimed `epsilon`.
+    worst_pair : the pair behind `epsilon_lower`: its points, the likelier one first, their distance, the event (a set
+        of outputs), how often it was seen from each point in how many draws, and the bound.
+    confirmed : all pairs that were tested with fresh draws, given ones in their order.
+    hypotheses : how many those are; the confidence allows for every one of them.
+    samples : draws made, those of the search included.
+    """
+
+    epsilon_lower: float
+    violates: bool
+    epsilon: float
+    p: float
+    confidence: float
+    worst_pair: dict[str, Any]
+    confirmed: list[dict[str, Any]]
+    hypotheses: int
+    samples: int
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, for files and `--json`."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplerCheck:
+    """Whether draws follow the probabilities that they should.
+
+    fits : whether `p_value` is at least 1 − `confidence`.
+    p_value : bound on the probability that a faithful sampler strays as far as this one somewhere.
+    worst : the point and output that stray most, with the expected and the seen share.
+    hypotheses : (point, output) comparisons; the p-value allows for every one of them.
+    samples : draws made.
+    """
+
+    fits: bool
+    p_value: float
+    confidence: float
+    worst: dict[str, Any]
+    hypotheses: int
+    samples: int
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, for files and `--json`."""
+        return asdict(self)
+
+
+def audit_samples(
+    sampler: Sampler,
+    *,
+    epsilon: float | None = None,
+    p: float | None = None,
+    bounds: ArrayLike | None = None,
+    n_outputs: int | None = None,
+    pairs: ArrayLike | None = None,
+    samples: int = 1_000_000,
+    confidence: float = 0.999,
+    rng: RandomSource | None = None,
+    seed: int = 0,
+    progress: Callable[[float, str], None] | None = None,
+) -> SampleAudit:
+    """Bound ε from below by what a sampler does, knowing nothing of how it does it.
+
+    Half of the draws look for a pair of points x, x' and an event E (a set of outputs) with a large
+    ln(Pr[E | x] / Pr[E | x']) / d_p(x, x'). The other half are fresh draws at what was found, and only they count.
+
+    Parameters
+    ----------
+    sampler : Mechanism or callable
+        Of a mechanism only `sample` is used, and the claims that follow. A function takes points (m, N) and returns m
+        outputs 0 … K − 1; its draws must be independent and depend on nothing but the point.
+    epsilon, p, bounds, n_outputs
+        The claim: budget, order of the norm, box (2, N) and number of outputs. A mechanism's own by default; a
+        function needs them, except for `bounds` if `pairs` are given.
+    pairs : (m, 2, N) array, optional
+        Pairs to test, every one of them. By default the pair is searched for.
+    samples : int
+        Draws at most, in all.
+    confidence : float
+        Probability with which `epsilon_lower` is right.
+    rng : RandomSource, optional
+        Where a mechanism's draws come from: `InsecureSeed` makes them repeatable.
+    seed : int
+        Decides which points the search visits.
+    progress : callable, optional
+        Told the share done and what is going on.
+
+    Guarantee
+    ---------
+    An (ε, d_p)-private sampler is accused with probability at most 1 − `confidence`, whatever its probabilities are:
+
+    - Pairs and events are fixed before the draws that test them, and those are independent of the search. So the number
+      of times that an event is seen is binomial, however cunningly the event was chosen.
+    - The limits of Clopper and Pearson are exact: each fails with probability at most its level, for any n and
+      Pr[E]. No normal approximation enters.
+    - m pairs need 2m limits, one from below for Pr[E | x] and one from above for Pr[E | x'], at level
+      (1 − confidence) / 2m each. By the union bound all hold at once with probability `confidence`, and then
+      ln(lower / upper) / d_p is below the true ε for all pairs, hence for the largest.
+
+    Sets of outputs show no ratio that single outputs do not, but show it with far fewer draws. Those tried are
+    {k : z_k(x) / z_k(x') ≥ t}, the most powerful ones for telling x from x' (Neyman and Pearson).
+
+    Searched points are multiples of a power of two. A mechanism that rounds to a lattice of at least that precision
+    takes them as they are; give `pairs` to others on their own lattice, because their guarantee is between its points.
+
+    Examples
+    --------
+    >>> import metricdp as mdp
+    >>> problem = mdp.Problem([[0.0], [1.0], [2.0]], [[0.0], [2.0]], "euclidean")
+    >>> mechanism = mdp.fit(problem, epsilon=1.0, method="em")
+    >>> found = audit_samples(mechanism, samples=20_000, rng=mdp.InsecureSeed(0))
+    >>> 0 < found.epsilon_lower < 1, found.violates
+    (True, False)
+    >>> audit_samples(mechanism, epsilon=0.1, samples=20_000, rng=mdp.InsecureSeed(0)).violates
+    True
+    """
+    started = time.perf_counter()
+    budget = positive("epsilon", _claim(sampler, "epsilon", epsilon))
+    order = norm_order(_claim(sampler, "p", p))
+    draws = _Draws(sampler, integer("n_outputs", _claim(sampler, "n_outputs", n_outputs), 1), rng)
+    level = 1 - fraction("confidence", confidence)
+    tell = progress or (lambda _share, _words: None)
+    if pairs is None:
+        box = _box(_claim(sampler, "bounds", bounds))
+        half = integer("samples", samples, 4 * len(_CLOUD) * _CLOUD[0]) // 2
+        chosen = _Search(draws, box, order, np.random.default_rng(integer("seed", seed, 0))).run(half, tell)
+    else:
+        given = _pairs(pairs, order)
+        half = integer("samples", samples, 8 * len(given)) // 2
+        chosen = _choose(draws, given, order, half)
+    tell(0.5, "confirming")
+    confirmed = _confirm(draws, chosen, order, half, level)
+    worst = max(confirmed, key=lambda one: one["epsilon_lower"])
+    return SampleAudit(
+        epsilon_lower=worst["epsilon_lower"],
+        violates=worst["epsilon_lower"] > budget,
+        epsilon=budget,
+        p=order,
+        confidence=float(confidence),
+        worst_pair=worst,
+        confirmed=confirmed,
+        hypotheses=len(confirmed),
+        samples=draws.made,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def check_sampler(
+    sampler: Sampler,
+    expected: Callable[[FloatArray], ArrayLike] | None = None,
+    *,
+    points: ArrayLike | None = None,
+    samples: int = 1_000_000,
+    confidence: float = 0.999,
+    rng: RandomSource | None = None,
+    seed: int = 0,
+) -> SamplerCheck:
+    """Test whether draws follow the probabilities that a mechanism states.
+
+    A biased sampler may still be private, and `audit_samples` rightly leaves it alone; this test does not.
+
+    Parameters
+    ----------
+    sampler : Mechanism or callable
+        As for `audit_samples`.
+    expected : callable, optional
+        Takes points (m, N) and returns their probabilities (m, K). A mechanism's `probabilities` by default.
+    points : (m, N) array, optional
+        Where to test; by default 64 random points of a mechanism's box. A function needs them.
+    samples, confidence, rng, seed
+        As for `audit_samples`; `seed` decides the random points.
+
+    Guarantee
+    ---------
+    A sampler that follows `expected` fails with probability at most 1 − `confidence`: each output's count at each
+    point is binomial, its two tails are computed exactly, and the smallest is multiplied by the number of tails.
+
+    Examples
+    --------
+    >>> import metricdp as mdp
+    >>> problem = mdp.Problem([[0.0], [1.0], [2.0]], [[0.0], [2.0]], "euclidean")
+    >>> mechanism = mdp.fit(problem, epsilon=1.0, method="em")
+    >>> check_sampler(mechanism, samples=20_000, rng=mdp.InsecureSeed(0)).fits
+    True
+    """
+    started = time.perf_counter()
+    tolerated = 1 - fraction("confidence", confidence)
+    if points is None:
+        box = _box(_claim(sampler, "bounds", None, "points"))
+        where = _spread(box, _CHECKED_POINTS, np.random.default_rng(integer("seed", seed, 0)))
+    else:
+        where = table("points", points)
+    shares = _shares(_claim(sampler, "probabilities", expected, "expected"), where)
+    draws = _Draws(sampler, shares.shape[1], rng)
+    each = integer("samples", samples, len(where)) // len(where)
+    seen = draws.counts(where, each)
+    tail = np.minimum(binom.cdf(seen, each, shares), binom.sf(seen - 1, each, shares))
+    point, output = (int(i) for i in np.unravel_index(tail.argmin(), tail.shape))
+    p_value = min(1.0, 2 * tail.size * float(tail[point, output]))
+    return SamplerCheck(
+        fits=p_value >= tolerated,
+        p_value=p_value,
+        confidence=float(confidence),
+        worst={
+            "point": where[point].tolist(),
+            "output": output,
+            "expected": float(shares[point, output]),
+            "seen": int(seen[point, output]) / each,
+        },
+        hypotheses=tail.size,
+        samples=draws.made,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def lower_limit(seen: Counts, draws: int, level: float) -> FloatArray:
+    """Return the π at which `seen` or more of `draws` have probability `level`, 0 if none were seen.
+
+    For every true π the limit is above it with probability at most `level` (Clopper and Pearson 1934).
+    """
+    return np.where(seen > 0, betaincinv(np.maximum(seen, 1), draws - seen + 1, level), 0.0)
+
+
+def upper_limit(seen: Counts, draws: int, level: float) -> FloatArray:
+    """Return the π at which `seen` or fewer of `draws` have probability `level`, 1 if all were seen."""
+    return np.where(seen < draws, betainccinv(seen + 1, np.maximum(draws - seen, 1), level), 1.0)
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Hypotheses fixed before they are tested: pairs (m, 2, N), the likelier point first, and events (m, K)."""
+
+    pairs: FloatArray
+    events: NDArray[np.bool_]
+
+
+class _Draws:
+    """Counts what a sampler says, in large batches, and how often it was asked."""
+
+    def __init__(self, sampler: Sampler, n_outputs: int, rng: RandomSource | None) -> None:
+        if isinstance(sampler, Mechanism):
+            self._sample: Callable[[FloatArray], ArrayLike] = lambda points: sampler.sample(points, rng)
+        elif rng is not None:
+            raise reject("rng", "left out when the sampler is a function", type(rng).__name__)
+        else:
+            self._sample = sampler
+        self.n_outputs = n_outputs
+        self.made = 0
+
+    def counts(self, points: FloatArray, each: int) -> Counts:
+        """Draw `each` times at every point and return how often each output came, as (points, outputs)."""
+        total, n_outputs = len(points) * each, self.n_outputs
+        counts = np.zeros(len(points) * n_outputs, dtype=np.int64)
+        for start in range(0, total, _CHUNK):
+            owner = np.arange(start, min(start + _CHUNK, total)) // each
+            counts += np.bincount(owner * n_outputs + self._ask(points[owner]), minlength=len(counts))
+        self.made += total
+        return counts.reshape(len(points), n_outputs)
+
+    def halves(self, points: FloatArray, each: int) -> Counts:
+        """Do the same, but count two halves of the draws apart, as (points, 2, outputs)."""
+        return self.counts(np.repeat(points, 2, axis=0), each // 2).reshape(len(points), 2, self.n_outputs)
+
+    def _ask(self, points: FloatArray) -> NDArray[np.intp]:
+        said = np.asarray(self._sample(points))
+        if said.shape != (len(points),) or said.dtype.kind not in "iu":
+            rule = f"such that {len(points)} points give as many whole numbers"
+            raise reject("sampler", rule, f"shape {said.shape} of type {said.dtype}")
+        if said.min() < 0 or said.max() >= self.n_outputs:
+            rule = f"such that outputs are 0 to {self.n_outputs - 1}"
+            raise reject("sampler", rule, f"outputs from {said.min()} to {said.max()}")
+        return said.astype(np.intp, copy=False)
+
+
+class _Search:
+    """Looks for the pair with the largest bound: a cloud of points, all of whose pairs are compared.
+
+    Every round draws at all points, ranks the pairs, and keeps the points of the best. New points are put on and about
+    the lines through the best pairs, between them and beyond: so pairs close in on a jump, or widen where the slope
+    goes on. Points that stay keep their counts.
+    """
+
+    def __init__(self, draws: _Draws, box: FloatArray, p: float, generator: np.random.Generator) -> None:
+        self.draws, self.box, self.p, self.generator = draws, box, p, generator
+        self.nearest = _NEAREST * float((box[1] - box[0]).max())
+
+    def run(self, samples: int, tell: Callable[[float, str], None]) -> _Chosen:
+        """Spend at most `samples` draws and return the best pair with its event."""
+        points = self._first()
+        counts = np.zeros((len(points), 2, self.draws.n_outputs), dtype=np.int64)
+        ranked = np.empty((0, 2), dtype=np.intp)
+        for turn, size in enumerate(_CLOUD):
+            tell(0.5 * turn / len(_CLOUD), "searching")
+            if turn:
+                points, counts = self._next(points, counts, ranked, size)
+            counts += self.draws.halves(points, samples // len(_CLOUD) // size)
+            ranked = self._rank(points, counts)
+        best = ranked[:1]
+        gaps = norm(points[best[:, 0]] - points[best[:, 1]], self.p)
+        return _Chosen(points[best], _sharpest(counts[best[:, 0]], counts[best[:, 1]], gaps)[1])
+
+    def _first(self) -> FloatArray:
+        """Return points spread over the box, each with a neighbour at some distance."""
+        spread = _spread(self.box, _CLOUD[0] // 2, self.generator)
+        lengths = np.exp(self.generator.uniform(np.log(_NEAREST), np.log(_NEAR), (len(spread), 1)))
+        steps = (self.box[1] - self.box[0]) * lengths * self.generator.standard_normal(spread.shape)
+        return np.concatenate([spread, _inside(spread + steps, self.box)])
+
+    def _next(
+        self, points: FloatArray, counts: Counts, ranked: NDArray[np.intp], size: int
+    ) -> tuple[FloatArray, Counts]:
+        """Return the points of the best pairs with their counts, and new ones about the lines through those pairs."""
+        _, first = np.unique(ranked, return_index=True)
+        kept = ranked.ravel()[np.sort(first)][: size // 2]
+        parents = ranked[np.minimum(np.arange(size - len(kept)) // _CHILDREN, len(ranked) - 1)]
+        here, there = points[parents[:, 0]], points[parents[:, 1]]
+        along = self.generator.uniform(-0.5, 1.5, (len(here), 1)) * (there - here)
+        astray = _STRAY * norm(there - here, 2)[:, None] * self.generator.standard_normal(here.shape)
+        new = _inside(here + along + astray, self.box)
+        unseen = np.zeros((len(new), *counts.shape[1:]), dtype=np.int64)
+        return np.concatenate([points[kept], new]), np.concatenate([counts[kept], unseen])
+
+    def _rank(self, points: FloatArray, counts: Counts) -> NDArray[np.intp]:
+        """Return ordered pairs of points as (pairs, 2) indices, the most suspicious first."""
+        here, there = np.divmod(np.arange(len(points) ** 2), len(points))
+        gaps = norm(points[here] - points[there], self.p)
+        apart = gaps >= self.nearest
+        here, there, gaps = here[apart], there[apart], gaps[apart]
+        step = max(1, _CHUNK // self.draws.n_outputs)
+        parts = [slice(start, start + step) for start in range(0, len(gaps), step)]
+        scores = [_sharpest(counts[here[part]], counts[there[part]], gaps[part])[0] for part in parts]
+        best = np.argsort(-np.concatenate(scores), kind="stable")
+        return np.column_stack([here, there])[best]
+
+
+def _choose(draws: _Draws, pairs: FloatArray, p: float, samples: int) -> _Chosen:
+    """Choose the direction and the event of every given pair."""
+    counts = draws.halves(pairs.reshape(-1, pairs.shape[-1]), samples // (2 * len(pairs)))
+    here, there = counts[::2], counts[1::2]
+    gaps = norm(pairs[:, 0] - pairs[:, 1], p)
+    score, event = _sharpest(here, there, gaps)
+    back_score, back_event = _sharpest(there, here, gaps)
+    turned = (back_score > score)[:, None]
+    return _Chosen(np.where(turned[..., None], pairs[:, ::-1], pairs), np.where(turned, back_event, event))
+
+
+def _sharpest(here: Counts, there: Counts, gaps: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Return the score and the event {k : ratio ≥ t} that suit each pair best, from counts (pairs, 2, outputs).
+
+    The score is a cautious guess of the ε that the event will prove: ln(P/P') less some standard errors, per distance.
+    One half of the counts orders the outputs and the other half scores: where outputs are many and counts small, events
+    that were made from noise would otherwise look best. Half a count is added everywhere, so that what was never seen
+    stays possible.
+    """
+    ratio = (here[:, 0] + 0.5) / (there[:, 0] + 0.5)
+    order = np.argsort(-ratio, axis=1)
+    here, there = here[:, 1], there[:, 1]
+    n_here, n_there = here.sum(axis=1, keepdims=True), there.sum(axis=1, keepdims=True)
+    from_here = (np.take_along_axis(here, order, axis=1).cumsum(axis=1) + 0.5) / (n_here + 0.5)
+    from_there = (np.take_along_axis(there, order, axis=1).cumsum(axis=1) + 0.5) / (n_there + 0.5)
+    variance = (1 / from_here - 1) / n_here + (1 / from_there - 1) / n_there
+    scores = (np.log(from_here / from_there) - _CAUTION * np.sqrt(variance)) / gaps[:, None]
+    best = scores.argmax(axis=1)[:, None]
+    threshold = np.take_along_axis(ratio, np.take_along_axis(order, best, axis=1), axis=1)
+    return np.take_along_axis(scores, best, axis=1)[:, 0], ratio >= threshold
+
+
+def _confirm(draws: _Draws, chosen: _Chosen, p: float, samples: int, level: float) -> list[dict[str, Any]]:
+    """Test the hypotheses with fresh draws; all bounds hold at once with probability 1 − `level`."""
+    n_pairs, _, n_axes = chosen.pairs.shape
+    each = samples // (2 * n_pairs)
+    counts = draws.counts(chosen.pairs.reshape(-1, n_axes), each).reshape(n_pairs, 2, -1)
+    seen = np.where(chosen.events[:, None], counts, 0).sum(axis=2)
+    share = level / (2 * n_pairs)
+    lower, upper = lower_limit(seen[:, 0], each, share), upper_limit(seen[:, 1], each, share)
+    gaps = norm(chosen.pairs[:, 0] - chosen.pairs[:, 1], p)
+    # No ε is negative, so a bound below 0 says no more than 0 does.
+    bounds = np.log(np.maximum(lower / upper, 1.0)) / gaps
+    return [
+        {
+            "points": chosen.pairs[i].tolist(),
+            "distance": float(gaps[i]),
+            "event": np.flatnonzero(chosen.events[i]).tolist(),
+            "seen": seen[i].tolist(),
+            "draws": each,
+            "epsilon_lower": float(bounds[i]),
+        }
+        for i in range(n_pairs)
+    ]
+
+
+def _spread(box: FloatArray, count: int, generator: np.random.Generator) -> FloatArray:
+    """Return random points of the box, a good part of them on its faces."""
+    shares = generator.uniform(-_OVERHANG, 1 + _OVERHANG, (count, box.shape[1]))
+    return _inside(box[0] + (box[1] - box[0]) * shares, box)
+
+
+def _inside(points: FloatArray, box: FloatArray) -> FloatArray:
+    return snap_inside(points, box, lattice_step(box))
+
+
+def _claim(sampler: Sampler, name: str, given: Any, parameter: str | None = None) -> Any:
+    """Return what was given, or else what the mechanism says itself."""
+    if not (isinstance(sampler, Mechanism) or callable(sampler)):
+        raise reject("sampler", "a metricdp.Mechanism or a function", type(sampler).__name__)
+    if given is not None:
+        return given
+    if not isinstance(sampler, Mechanism):
+        raise reject(parameter or name, "given when the sampler is a function", None)
+    return getattr(sampler, name)
+
+
+def _box(bounds: ArrayLike) -> FloatArray:
+    box = finite_array("bounds", bounds)
+    if box.ndim != 2 or len(box) != 2 or not box.size:
+        raise reject("bounds", "of shape (2, axes), lower corner first", f"shape {box.shape}")
+    for axis, (low, high) in enumerate(box.T):
+        if not low < high:
+            raise reject("bounds", "wider than zero on every axis", f"[{low}, {high}] on axis {axis}")
+    return box
+
+
+def _pairs(pairs: ArrayLike, p: float) -> FloatArray:
+    """Return pairs of different points; errors name places in the array, never the points."""
+    array = finite_array("pairs", pairs)
+    if array.ndim != 3 or array.shape[1] != 2 or not array.size:
+        raise reject("pairs", "of shape (pairs, 2, axes) and not empty", f"shape {array.shape}")
+    equal = np.flatnonzero(norm(array[:, 0] - array[:, 1], p) == 0)
+    if len(equal):
+        raise reject("pairs", "made of two different points each", f"equal points at index {equal[0]}")
+    return array
+
+
+def _shares(expected: Callable[[FloatArray], ArrayLike], points: FloatArray) -> FloatArray:
+    shares = finite_array("expected", expected(points))
+    if shares.ndim != 2 or len(shares) != len(points) or not shares.size:
+        raise reject("expected", f"of shape ({len(points)}, outputs)", f"shape {shares.shape}")
+    if shares.min() < 0 or np.abs(shares.sum(axis=1) - 1).max() > 1e-9:
+        worst = float(np.abs(shares.sum(axis=1) - 1).max())
+        raise reject("expected", "non-negative rows that sum to 1", f"{shares.min()} at least, {worst} off 1 at most")
+    return shares

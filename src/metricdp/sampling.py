@@ -1,0 +1,112 @@
+"""Exact draws: from a lattice point to an output by integer arithmetic alone.
+
+On its cell a spline is a mixture of control rows with Bernstein weights, and Bernstein weights are those of coin flips:
+m flips of probability u_ℓ per axis, u_ℓ a ratio of lattice integers, land on control site a with exactly the weight
+of a. The output is then drawn from that site's integer weights by an alias table. No probability is ever computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metricdp.randomness import RandomSource, integers_below
+
+__all__ = ["AliasTables", "BernsteinSampler"]
+
+Integers = NDArray[np.int64]
+
+
+class AliasTables:
+    """Integer alias tables (Walker 1977, Vose 1991), one per row of weights that sum to K·2^b.
+
+    Column j of a row holds 2^b units: the first `keep` belong to output j, the others to its alias. A draw is a
+    column below K and a height below 2^b, and every unit is drawn by exactly one such pair.
+    """
+
+    def __init__(self, weights: Integers) -> None:
+        self.n_rows, self.n_outputs = weights.shape
+        height = int(weights[0].sum()) // self.n_outputs
+        self.height_bits = height.bit_length() - 1
+        sums = weights.sum(axis=1)
+        if height != 1 << self.height_bits or (sums != self.n_outputs * height).any() or (weights < 0).any():
+            msg = "rows of weights must be non-negative and sum to (outputs · a power of two)"
+            raise ValueError(msg)
+        keep, alias = _alias(weights, height)
+        # One number per column, so that a draw looks up one place of memory: alias in the low bits, keep above.
+        self._alias_bits = max(1, (self.n_outputs - 1).bit_length())
+        if self.height_bits + 1 + self._alias_bits > 63:
+            msg = "the weights are too fine for so many outputs"
+            raise ValueError(msg)
+        self._columns = ((keep << self._alias_bits) | alias).ravel()
+
+    def draw(self, row: Integers, column: Integers, height: Integers) -> NDArray[np.intp]:
+        """Return the output that owns a unit of each row: `column` below K, `height` below 2^b."""
+        entry = self._columns.take(row * self.n_outputs + column)
+        keep = entry >> self._alias_bits
+        alias = entry & ((1 << self._alias_bits) - 1)
+        return np.where(height < keep, column, alias)
+
+
+def _alias(weights: Integers, height: int) -> tuple[Integers, Integers]:
+    """Fill the columns of all rows at once: in each round every row with a column to fill fills one.
+
+    Rows keep their columns in two piles, those short of units and those with units to spare; the last of each pile
+    meet, and what is left of the larger goes back to the pile where it then belongs.
+    """
+    n_outputs = weights.shape[1]
+    left = weights.copy()
+    keep = np.full(weights.shape, height, dtype=np.int64)
+    alias = np.broadcast_to(np.arange(n_outputs), weights.shape).copy()
+    # Short columns first, then the others; `short` and `spare` count the piles.
+    pile = np.argsort(left >= height, axis=1, kind="stable")
+    short = (left < height).sum(axis=1)
+    spare_pile = np.take_along_axis(pile, (short[:, None] + np.arange(n_outputs)) % n_outputs, axis=1)
+    spare = n_outputs - short
+    active = np.flatnonzero((short > 0) & (spare > 0))
+    while len(active):
+        low = pile[active, short[active] - 1]
+        high = spare_pile[active, spare[active] - 1]
+        keep[active, low] = left[active, low]
+        alias[active, low] = high
+        left[active, high] -= height - left[active, low]
+        fell = left[active, high] < height
+        # The filled column leaves its pile; a giver that fell short takes its place.
+        pile[active[fell], short[active[fell]] - 1] = high[fell]
+        spare[active[fell]] -= 1
+        short[active[~fell]] -= 1
+        active = active[(short[active] > 0) & (spare[active] > 0)]
+    return keep, alias
+
+
+class BernsteinSampler:
+    """Draws outputs of a spline at lattice points.
+
+    breakpoints : per axis, as multiples of the lattice's step.
+    degree : m.
+    weights : integer control rows (sites, outputs), last axis fastest.
+    """
+
+    def __init__(self, breakpoints: Sequence[Integers], degree: int, weights: Integers) -> None:
+        self.breakpoints, self.degree = breakpoints, degree
+        counts = [degree * (len(points) - 1) + 1 for points in breakpoints]
+        self._strides = [math.prod(counts[axis + 1 :]) for axis in range(len(counts))]
+        self._sides = [np.diff(points) for points in breakpoints]
+        self.tables = AliasTables(weights)
+
+    def draw(self, points: Integers, source: RandomSource) -> NDArray[np.intp]:
+        """Return one output for every lattice point (points, axes) of the box."""
+        site = np.zeros(len(points), dtype=np.int64)
+        for axis, edges in enumerate(self.breakpoints):
+            cell = np.minimum(np.searchsorted(edges, points[:, axis], side="right") - 1, len(edges) - 2)
+            steps, side = points[:, axis] - edges[cell], self._sides[axis][cell]
+            flips = self.degree * cell
+            for _ in range(self.degree):
+                flips += integers_below(source, side) < steps
+            site += self._strides[axis] * flips
+        column = integers_below(source, np.int64(self.tables.n_outputs), len(points))
+        height = source.words(len(points)) >> np.uint64(64 - self.tables.height_bits)
+        return self.tables.draw(site, column, height.astype(np.int64))
