@@ -129,6 +129,15 @@ def test_comes_close_to_a_tight_mechanism_without_accusing_it(spline):
     assert 0.9 * 0.4 < found.epsilon_lower <= 0.4
 
 
+def test_many_outputs_do_not_drown_the_search():
+    generator = np.random.default_rng(6)
+    problem = mdp.Problem(generator.random((50, 2)) * 20, generator.random((200, 2)) * 20, "euclidean")
+    mechanism = mdp.fit(problem, 0.4, "laplace")
+    found = seeded(mechanism, 100_000, 0)
+    assert 0.6 * 0.4 < found.epsilon_lower <= 0.4
+    assert seeded(mechanism, 100_000, 0, epsilon=0.2).violates
+
+
 def test_secure_draws_are_the_default(spline):
     first, second = (audit_samples(spline, samples=100_000) for _ in range(2))
     assert first.worst_pair["seen"] != second.worst_pair["seen"]
@@ -216,18 +225,18 @@ def test_more_pairs_cost_confidence():
 
 def test_events_are_those_of_a_plain_loop():
     generator = np.random.default_rng(4)
-    here, there = generator.integers(0, 60, (30, 6)), generator.integers(0, 60, (30, 6))
-    here[0], there[0] = [9, 0, 0, 5, 1, 0], [0, 0, 8, 5, 2, 0]
+    here, there = generator.integers(0, 60, (30, 2, 6)), generator.integers(0, 60, (30, 2, 6))
+    here[0, 0], there[0, 0] = [9, 0, 0, 5, 1, 0], [0, 0, 8, 5, 2, 0]
     gaps = generator.random(30) + 0.1
     scores, events = _sharpest(here, there, gaps)
     for row in range(30):
-        ratio = [(a + 0.5) / (b + 0.5) for a, b in zip(here[row], there[row], strict=True)]
+        ratio = [(a + 0.5) / (b + 0.5) for a, b in zip(here[row, 0], there[row, 0], strict=True)]
         order = sorted(range(6), key=lambda k: -ratio[k])
         best = -math.inf
         for size in range(1, 7):
             shares = [
                 ((counts[order[:size]].sum() + 0.5) / (counts.sum() + 0.5), counts.sum())
-                for counts in (here[row], there[row])
+                for counts in (here[row, 1], there[row, 1])
             ]
             error = math.sqrt(sum((1 / share - 1) / total for share, total in shares))
             best = max(best, (math.log(shares[0][0] / shares[1][0]) - _CAUTION * error) / gaps[row])
@@ -299,7 +308,7 @@ def test_the_command_line_says_it_in_words(spline):
     found = replace(seeded(spline, 100_000, 0), epsilon_lower=0.3123)
     words = _in_words(found, " km")
     assert words.startswith("samples alone show ε ≥ 0.312 per km (claimed 0.4): consistent\nconfidence 99.9% from ")
-    assert words.endswith(" km apart")
+    assert " km apart, outputs {" in words
     assert "per unit of distance (claimed 0.4): violated" in _in_words(replace(found, violates=True), "")
 
 
@@ -375,8 +384,8 @@ def test_an_impossible_output_is_enough():
         ({"bounds": [[1.0], [1.0]]}, r"`bounds` must be wider than zero on every axis, got \[1.0, 1.0\] on axis 0"),
         ({"n_outputs": 0}, "`n_outputs` must be a whole number of at least 1, got 0"),
         ({"n_outputs": 1}, "`sampler` must be such that outputs are 0 to 0, got outputs from 0 to 1"),
-        ({"samples": 100}, "`samples` must be a whole number of at least 1536, got 100"),
-        ({"samples": 3, "pairs": [[[0.0], [1.0]]]}, "`samples` must be a whole number of at least 4, got 3"),
+        ({"samples": 100}, "`samples` must be a whole number of at least 3072, got 100"),
+        ({"samples": 3, "pairs": [[[0.0], [1.0]]]}, "`samples` must be a whole number of at least 8, got 3"),
         ({"confidence": 1.0}, "`confidence` must be strictly between 0 and 1, got 1.0"),
         ({"seed": -1}, "`seed` must be a whole number of at least 0, got -1"),
         ({"rng": mdp.InsecureSeed(0)}, "`rng` must be left out when the sampler is a function, got InsecureSeed"),

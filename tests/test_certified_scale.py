@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import metricdp as mdp
 from conftest import random_problem
 from metricdp.budget import search_scale
 from metricdp.metric import dual_exponent, norm
-from metricdp.proofs import interpolant
+from metricdp.proofs import interpolant, log_convex
 from metricdp.proofs.interpolant import steepest_slope
 from test_cli import run
 from test_log_convex import hand_made
@@ -241,6 +242,19 @@ def test_floating_point_is_charged():
     assert not mdp.certify(hand_made(grid, logs, epsilon=bound / (1 - 1e-9))).holds
     assert not mdp.certify(hand_made(grid, logs, epsilon=bound + 0.9 * cost)).holds
     assert mdp.certify(hand_made(grid, logs, epsilon=bound + 1.1 * cost)).holds
+
+
+def test_a_slope_that_is_barely_too_steep_is_refused(monkeypatch):
+    """The search may end with a slope one rounding above what is allowed; its bound on all others is then unknown."""
+    grid, logs = random_table(5, 2, 5, 0.5)
+    mechanism = hand_made(grid, logs, epsilon=0.7)
+
+    def barely(grid, logs, p, target):
+        return replace(steepest_slope(grid, logs, p), lower=math.nextafter(target, math.inf), upper=math.inf)
+
+    monkeypatch.setattr(log_convex, "steepest_slope", barely)
+    assert log_convex.certified_ratio(mechanism)[0] > 1
+    assert not mdp.certify(mechanism).holds
 
 
 def test_floating_point_is_charged_by_the_theorem_too():

@@ -29,9 +29,9 @@ _CHUNK = 2**20
 # Points of the search, round by round: each round costs the same number of draws, so that fewer points get more each.
 _CLOUD = (128, 64, 32, 16, 8, 4)
 
-# Standard errors taken off an estimate before pairs are compared. The search makes some 10^5 comparisons of noise; with
-# fewer it would chase the noise of close pairs, where a small error in a logarithm is a large one per distance.
-_CAUTION = 5.0
+# Standard errors taken off an estimate before pairs are compared. Among 10^4 pairs some are four errors off; with fewer
+# the search would chase the noise of close pairs, where a small error in a logarithm is a large one per distance.
+_CAUTION = 4.0
 
 # Searched pairs are at least this share of the box apart; neighbours in the first round at most the second.
 _NEAREST, _NEAR = 1e-4, 0.5

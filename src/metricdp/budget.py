@@ -25,8 +25,7 @@ _OPTIMISM = 2.0
 # The search for a scale aims this far below what is allowed; it ends within twice that, or with a bracket this narrow.
 _SCALE_MARGIN = 1e-3
 
-
-# Share of ε kept back by whoever designs a mechanism; certificates charge half of it for rounding errors.
+# Share of ε kept back by whoever designs a mechanism: a solver's table, repaired, is off by roundings of its own.
 _KEPT_FOR_ROUNDING = 4e-6
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 
-from metricdp._validation import FloatArray, integer
+from metricdp._validation import integer
 
-__all__ = ["InsecureSeed", "NotPrivate", "RandomSource", "SecureRandom", "integers_below", "uniform_floats"]
+__all__ = ["InsecureSeed", "NotPrivate", "RandomSource", "SecureRandom", "integers_below"]
 
 _KEY_BYTES, _NONCE_BYTES = 32, 16
 
@@ -109,8 +109,3 @@ def _below_large(source: RandomSource, bounds: NDArray[np.uint64]) -> NDArray[np
         result[missing[good]] = (word[good] % bound[good]).astype(np.int64)
         missing = missing[~good]
     return result
-
-
-def uniform_floats(source: RandomSource, count: int) -> FloatArray:
-    """Return multiples of 2^-53 in [0, 1), uniform over them."""
-    return (source.words(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -76,6 +76,7 @@ def _in_words(found: SampleAudit, unit: str) -> str:
     return (
         f"samples alone show ε ≥ {found.epsilon_lower:.3g} per{unit or ' unit of distance'} "
         f"(claimed {found.epsilon:g}): {verdict}\n"
-        f"confidence {100 * found.confidence:.6g}% from {found.samples:,} draws; outputs {{{event}}} were seen "
-        f"{here:,} and {there:,} times in {worst['draws']:,} draws each, from points {worst['distance']:.3g}{unit} apart"
+        f"confidence {100 * found.confidence:.6g}% from {found.samples:,} draws; from points "
+        f"{worst['distance']:.3g}{unit} apart, outputs {{{event}}} were seen {here:,} and {there:,} times "
+        f"in {worst['draws']:,} draws each"
     )

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metricdp._validation import FloatArray, choice, reject, table
-from metricdp.randomness import NotPrivate, RandomSource, SecureRandom, uniform_floats
+from metricdp.mechanisms.proportional import draw_in_proportion
+from metricdp.randomness import NotPrivate, RandomSource, SecureRandom
 
 if TYPE_CHECKING:
     from metricdp.problem import Problem
@@ -78,10 +79,10 @@ class Mechanism(ABC):
 
         Guarantee
         ---------
-        Draws are independent. Those of a `Spline` follow its integer rows exactly; those of other mechanisms follow
-        `probabilities` up to 2^-53 in total variation (floating-point inverse transform). With `rng=None` the bits come
-        from the operating system's generator through ChaCha20; an `InsecureSeed` makes the draw repeatable and
-        therefore not private.
+        Draws are independent and follow the mechanism's own numbers exactly: the integer rows of a `Spline`, the rows
+        in floating point of most others. (Laplace noise is drawn in floating point and then rounded to a lattice.) With
+        `rng=None` the bits come from the operating system's generator through ChaCha20; an `InsecureSeed` makes the
+        draw repeatable and therefore not private.
         """
         points = self._checked(x, outside)
         source = SecureRandom() if rng is None else rng
@@ -137,10 +138,7 @@ class Mechanism(ABC):
         """Rebuild the mechanism from the common fields and its `settings`, checking both."""
 
     def _draw(self, points: FloatArray, source: RandomSource) -> NDArray[np.intp]:
-        ladder = np.cumsum(self._rows(points), axis=1)
-        # The last rung can fall short of 1 by rounding; scaling keeps every draw on the ladder.
-        height = uniform_floats(source, len(points)) * ladder[:, -1]
-        return np.minimum((ladder <= height[:, None]).sum(axis=1), self.n_outputs - 1)
+        return draw_in_proportion(self._rows(points), source)
 
     def _checked(self, x: ArrayLike, outside: str) -> FloatArray:
         choice("outside", outside, ("clamp", "raise"))

@@ -15,14 +15,14 @@ _DIGITS = 40
 
 
 def draw_in_proportion(weights: FloatArray, source: RandomSource) -> NDArray[np.intp]:
-    """Draw one column per row, in proportion to weights in [0, 1] of which one is 1.
+    """Draw one column per row, in proportion to weights in [0, 1].
 
     Guarantee
     ---------
     Exactly in proportion, however small a weight: with t = weight · 2^40, an integer below Σ ⌈t⌉ is drawn; it falls
     into one column at an offset below ⌈t⌉, and is kept if the offset is below ⌊t⌋, and with probability t − ⌊t⌋ if it
     equals ⌊t⌋. So a column is kept with a probability in proportion to its t. The source's words are taken to be
-    uniform and independent.
+    uniform and independent. Weights need not sum to 1, but a row of tiny ones would be drawn again and again.
     """
     scaled = weights * 2.0**_DIGITS
     whole = np.floor(scaled)

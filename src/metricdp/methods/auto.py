@@ -29,7 +29,7 @@ __all__ = ["AutoOptions", "fit_auto"]
 _FIRST_CELLS = {1: 32, 2: 12, 3: 4}
 
 # The time of a solve grows with the cells of an axis to about this power, by number of axes.
-_TIME_EXPONENT = {1: 1.5, 2: 4.3, 3: 8.0}
+_TIME_EXPONENT = {1: 1.5, 2: 3.6, 3: 8.0}
 
 # Refinement spends the time left in one go if that multiplies the cells of an axis by no more than the largest growth,
 # in several steps otherwise, and ends where it would be less than the least.
@@ -66,7 +66,9 @@ class AutoOptions:
 def fit_auto(problem: Problem, epsilon: float, options: AutoOptions) -> Mechanism:
     """Return the certified mechanism of least loss among closed forms and splines refined while time remains."""
     clock = Clock(options.time_limit)
-    forms = sorted((_measured(form, problem) for form in _closed_forms(problem, epsilon)), key=lambda form: form.loss)
+    forms = sorted(
+        (_measured(form, problem) for form in _closed_forms(problem, epsilon, options)), key=lambda form: form.loss
+    )
     # The rows of all records may take a while for Laplace noise; time for one such mechanism is set aside.
     limit = options.time_limit - (forms[0].seconds_for_all if forms[0].error else 0.0)
     tried: list[dict[str, Any]] = []
@@ -105,16 +107,17 @@ def _measured(mechanism: Mechanism, problem: Problem) -> _Form:
     return _Form(mechanism, float(losses.mean()), float(losses.std()) / math.sqrt(_SAMPLE), seconds)
 
 
-def _closed_forms(problem: Problem, epsilon: float) -> Iterator[Mechanism]:
+def _closed_forms(problem: Problem, epsilon: float, options: AutoOptions) -> Iterator[Mechanism]:
     """Yield the mechanisms that cost next to nothing, and AIPO where Laplace noise is not to be had."""
     refused = False
-    for design, options in CLOSED_FORMS.values():
+    for design, defaults in CLOSED_FORMS.values():
         try:
-            yield design(problem, epsilon, options())
+            yield design(problem, epsilon, defaults())
         except InvalidInputError:
             refused = True
     if refused:
-        yield fit_aipo(problem, epsilon, "aipo-e", AipoOptions())
+        half = AipoOptions(scale="certified", time_limit=options.time_limit / 2)
+        yield fit_aipo(problem, epsilon, "aipo-e", half)
 
 
 def _best_spline(

@@ -22,7 +22,7 @@ __all__ = ["coefficient_cost", "inscribed_polytope", "near_coarser", "slope_cone
 _POLYTOPE_STEPS = {2: 32, 3: 8}
 
 # Where an output is less likely than this, finer cells change next to nothing.
-_LEAST_LIKELY = 3e-4
+_LEAST_LIKELY = 1e-4
 _TRACE = 1e-6
 
 

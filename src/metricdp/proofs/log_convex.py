@@ -55,8 +55,10 @@ def certified_ratio(mechanism: LogConvex) -> tuple[float, Steepest]:
     """
     target = (mechanism.epsilon - mechanism.rounding_cost) * (1 - 8 * ROUNDOFF)
     steepest = steepest_slope(mechanism.grid, mechanism.log_table, mechanism.p, target=target)
-    broken = steepest.lower > target
-    return _with_rounding(mechanism, steepest.lower if broken else steepest.upper), steepest
+    if steepest.lower > target:
+        # Never 1 or less, whatever the rounding of a slope that is barely too steep.
+        return max(_with_rounding(mechanism, steepest.lower), math.nextafter(1.0, math.inf)), steepest
+    return _with_rounding(mechanism, steepest.upper), steepest
 
 
 def _with_rounding(mechanism: LogConvex, slope: float) -> float:
