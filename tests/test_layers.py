@@ -17,6 +17,8 @@ FORBIDDEN = {
     "proofs": {"programs", "solvers", "methods", "cities", "repair"},
     "certify.py": {"programs", "solvers", "methods", "cities", "repair"},
     "audit.py": {"programs", "solvers", "methods", "cities"},
+    "_draws.py": {"programs", "solvers", "methods", "cities"},
+    "sampler_check.py": {"programs", "solvers", "methods", "cities"},
     "black_box.py": {"programs", "solvers", "methods", "cities"},
     "cities": {"programs", "solvers", "methods", "mechanisms", "files"},
 }

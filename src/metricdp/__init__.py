@@ -3,7 +3,7 @@
 from metricdp import cities
 from metricdp._version import __version__
 from metricdp.audit import Audit, audit
-from metricdp.black_box import SampleAudit, SamplerCheck, audit_samples, check_sampler
+from metricdp.black_box import SampleAudit, audit_samples
 from metricdp.certify import Certificate, certify
 from metricdp.errors import InvalidInputError, NotCertified, ProblemTooLargeError, SolverError
 from metricdp.evaluate import compare
@@ -14,6 +14,7 @@ from metricdp.lower_bound import lower_bound
 from metricdp.mechanisms.base import Mechanism
 from metricdp.problem import Problem
 from metricdp.randomness import InsecureSeed, NotPrivate
+from metricdp.sampler_check import SamplerCheck, check_sampler
 
 __all__ = [
     "METHODS",

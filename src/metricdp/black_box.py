@@ -1,4 +1,4 @@
-"""What samples alone can prove against a mechanism: a lower confidence bound on its ε, and a test of its sampler."""
+"""What samples alone can prove against a mechanism: a lower confidence bound on its ε."""
 
 from __future__ import annotations
 
@@ -10,20 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainccinv, betaincinv
-from scipy.stats import binom
 
-from metricdp._validation import FloatArray, finite_array, fraction, integer, norm_order, positive, reject, table
-from metricdp.lattice import lattice_step, snap_inside
-from metricdp.mechanisms.base import Mechanism
+from metricdp._draws import Counts, Draws, Sampler, checked_box, claim, inside, spread
+from metricdp._validation import FloatArray, finite_array, fraction, integer, norm_order, positive, reject
 from metricdp.metric import norm
 from metricdp.randomness import RandomSource
 
-__all__ = ["SampleAudit", "SamplerCheck", "audit_samples", "check_sampler"]
+__all__ = ["SampleAudit", "audit_samples"]
 
-Counts = NDArray[np.int64]
-Sampler = Mechanism | Callable[[FloatArray], ArrayLike]
-
-# Rows given to the sampler in one call, and numbers in one (pairs, outputs) array.
+# Numbers in one (pairs, outputs) array.
 _CHUNK = 2**20
 
 # Points of the search, round by round: each round costs the same number of draws, so that fewer points get more each.
@@ -36,14 +31,8 @@ _CAUTION = 4.0
 # Searched pairs are at least this share of the box apart; neighbours in the first round at most the second.
 _NEAREST, _NEAR = 1e-4, 0.5
 
-# The first points come from a box larger by this share and are moved into the true one: its faces are often steepest.
-_OVERHANG = 0.1
-
 # New points about each of the best pairs, and how far they stray from the line through it.
 _CHILDREN, _STRAY = 4, 0.2
-
-# Points where a sampler is compared with its probabilities, unless given.
-_CHECKED_POINTS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,30 +55,6 @@ class SampleAudit:
     confidence: float
     worst_pair: dict[str, Any]
     confirmed: list[dict[str, Any]]
-    hypotheses: int
-    samples: int
-    seconds: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, for files and `--json`."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SamplerCheck:
-    """Whether draws follow the probabilities that they should.
-
-    fits : whether `p_value` is at least 1 − `confidence`.
-    p_value : bound on the probability that a faithful sampler strays as far as this one somewhere.
-    worst : the point and output that stray most, with the expected and the seen share.
-    hypotheses : (point, output) comparisons; the p-value allows for every one of them.
-    samples : draws made.
-    """
-
-    fits: bool
-    p_value: float
-    confidence: float
-    worst: dict[str, Any]
     hypotheses: int
     samples: int
     seconds: float
@@ -169,13 +134,13 @@ def audit_samples(
     True
     """
     started = time.perf_counter()
-    budget = positive("epsilon", _claim(sampler, "epsilon", epsilon))
-    order = norm_order(_claim(sampler, "p", p))
-    draws = _Draws(sampler, integer("n_outputs", _claim(sampler, "n_outputs", n_outputs), 1), rng)
+    budget = positive("epsilon", claim(sampler, "epsilon", epsilon))
+    order = norm_order(claim(sampler, "p", p))
+    draws = Draws(sampler, integer("n_outputs", claim(sampler, "n_outputs", n_outputs), 1), rng)
     level = 1 - fraction("confidence", confidence)
     tell = progress or (lambda _share, _words: None)
     if pairs is None:
-        box = _box(_claim(sampler, "bounds", bounds))
+        box = checked_box(claim(sampler, "bounds", bounds))
         half = integer("samples", samples, 4 * len(_CLOUD) * _CLOUD[0]) // 2
         chosen = _Search(draws, box, order, np.random.default_rng(integer("seed", seed, 0))).run(half, tell)
     else:
@@ -194,74 +159,6 @@ def audit_samples(
         worst_pair=worst,
         confirmed=confirmed,
         hypotheses=len(confirmed),
-        samples=draws.made,
-        seconds=time.perf_counter() - started,
-    )
-
-
-def check_sampler(
-    sampler: Sampler,
-    expected: Callable[[FloatArray], ArrayLike] | None = None,
-    *,
-    points: ArrayLike | None = None,
-    samples: int = 1_000_000,
-    confidence: float = 0.999,
-    rng: RandomSource | None = None,
-    seed: int = 0,
-) -> SamplerCheck:
-    """Test whether draws follow the probabilities that a mechanism states.
-
-    A biased sampler may still be private, and `audit_samples` rightly leaves it alone; this test does not.
-
-    Parameters
-    ----------
-    sampler : Mechanism or callable
-        As for `audit_samples`.
-    expected : callable, optional
-        Takes points (m, N) and returns their probabilities (m, K). A mechanism's `probabilities` by default.
-    points : (m, N) array, optional
-        Where to test; by default 64 random points of a mechanism's box. A function needs them.
-    samples, confidence, rng, seed
-        As for `audit_samples`; `seed` decides the random points.
-
-    Guarantee
-    ---------
-    A sampler that follows `expected` fails with probability at most 1 − `confidence`: each output's count at each
-    point is binomial, its two tails are computed exactly, and the smallest is multiplied by the number of tails.
-
-    Examples
-    --------
-    >>> import metricdp as mdp
-    >>> problem = mdp.Problem([[0.0], [1.0], [2.0]], [[0.0], [2.0]], "euclidean")
-    >>> mechanism = mdp.fit(problem, epsilon=1.0, method="em")
-    >>> check_sampler(mechanism, samples=20_000, rng=mdp.InsecureSeed(0)).fits
-    True
-    """
-    started = time.perf_counter()
-    tolerated = 1 - fraction("confidence", confidence)
-    if points is None:
-        box = _box(_claim(sampler, "bounds", None, "points"))
-        where = _spread(box, _CHECKED_POINTS, np.random.default_rng(integer("seed", seed, 0)))
-    else:
-        where = table("points", points)
-    shares = _shares(_claim(sampler, "probabilities", expected, "expected"), where)
-    draws = _Draws(sampler, shares.shape[1], rng)
-    each = integer("samples", samples, len(where)) // len(where)
-    seen = draws.counts(where, each)
-    tail = np.minimum(binom.cdf(seen, each, shares), binom.sf(seen - 1, each, shares))
-    point, output = (int(i) for i in np.unravel_index(tail.argmin(), tail.shape))
-    p_value = min(1.0, 2 * tail.size * float(tail[point, output]))
-    return SamplerCheck(
-        fits=p_value >= tolerated,
-        p_value=p_value,
-        confidence=float(confidence),
-        worst={
-            "point": where[point].tolist(),
-            "output": output,
-            "expected": float(shares[point, output]),
-            "seen": int(seen[point, output]) / each,
-        },
-        hypotheses=tail.size,
         samples=draws.made,
         seconds=time.perf_counter() - started,
     )
@@ -288,44 +185,6 @@ class _Chosen:
     events: NDArray[np.bool_]
 
 
-class _Draws:
-    """Counts what a sampler says, in large batches, and how often it was asked."""
-
-    def __init__(self, sampler: Sampler, n_outputs: int, rng: RandomSource | None) -> None:
-        if isinstance(sampler, Mechanism):
-            self._sample: Callable[[FloatArray], ArrayLike] = lambda points: sampler.sample(points, rng)
-        elif rng is not None:
-            raise reject("rng", "left out when the sampler is a function", type(rng).__name__)
-        else:
-            self._sample = sampler
-        self.n_outputs = n_outputs
-        self.made = 0
-
-    def counts(self, points: FloatArray, each: int) -> Counts:
-        """Draw `each` times at every point and return how often each output came, as (points, outputs)."""
-        total, n_outputs = len(points) * each, self.n_outputs
-        counts = np.zeros(len(points) * n_outputs, dtype=np.int64)
-        for start in range(0, total, _CHUNK):
-            owner = np.arange(start, min(start + _CHUNK, total)) // each
-            counts += np.bincount(owner * n_outputs + self._ask(points[owner]), minlength=len(counts))
-        self.made += total
-        return counts.reshape(len(points), n_outputs)
-
-    def halves(self, points: FloatArray, each: int) -> Counts:
-        """Do the same, but count two halves of the draws apart, as (points, 2, outputs)."""
-        return self.counts(np.repeat(points, 2, axis=0), each // 2).reshape(len(points), 2, self.n_outputs)
-
-    def _ask(self, points: FloatArray) -> NDArray[np.intp]:
-        said = np.asarray(self._sample(points))
-        if said.shape != (len(points),) or said.dtype.kind not in "iu":
-            rule = f"such that {len(points)} points give as many whole numbers"
-            raise reject("sampler", rule, f"shape {said.shape} of type {said.dtype}")
-        if said.min() < 0 or said.max() >= self.n_outputs:
-            rule = f"such that outputs are 0 to {self.n_outputs - 1}"
-            raise reject("sampler", rule, f"outputs from {said.min()} to {said.max()}")
-        return said.astype(np.intp, copy=False)
-
-
 class _Search:
     """Looks for the pair with the largest bound: a cloud of points, all of whose pairs are compared.
 
@@ -334,7 +193,7 @@ class _Search:
     goes on. Points that stay keep their counts.
     """
 
-    def __init__(self, draws: _Draws, box: FloatArray, p: float, generator: np.random.Generator) -> None:
+    def __init__(self, draws: Draws, box: FloatArray, p: float, generator: np.random.Generator) -> None:
         self.draws, self.box, self.p, self.generator = draws, box, p, generator
         self.nearest = _NEAREST * float((box[1] - box[0]).max())
 
@@ -355,10 +214,10 @@ class _Search:
 
     def _first(self) -> FloatArray:
         """Return points spread over the box, each with a neighbour at some distance."""
-        spread = _spread(self.box, _CLOUD[0] // 2, self.generator)
-        lengths = np.exp(self.generator.uniform(np.log(_NEAREST), np.log(_NEAR), (len(spread), 1)))
-        steps = (self.box[1] - self.box[0]) * lengths * self.generator.standard_normal(spread.shape)
-        return np.concatenate([spread, _inside(spread + steps, self.box)])
+        first = spread(self.box, _CLOUD[0] // 2, self.generator)
+        lengths = np.exp(self.generator.uniform(np.log(_NEAREST), np.log(_NEAR), (len(first), 1)))
+        steps = (self.box[1] - self.box[0]) * lengths * self.generator.standard_normal(first.shape)
+        return np.concatenate([first, inside(first + steps, self.box)])
 
     def _next(
         self, points: FloatArray, counts: Counts, ranked: NDArray[np.intp], size: int
@@ -370,7 +229,7 @@ class _Search:
         here, there = points[parents[:, 0]], points[parents[:, 1]]
         along = self.generator.uniform(-0.5, 1.5, (len(here), 1)) * (there - here)
         astray = _STRAY * norm(there - here, 2)[:, None] * self.generator.standard_normal(here.shape)
-        new = _inside(here + along + astray, self.box)
+        new = inside(here + along + astray, self.box)
         unseen = np.zeros((len(new), *counts.shape[1:]), dtype=np.int64)
         return np.concatenate([points[kept], new]), np.concatenate([counts[kept], unseen])
 
@@ -387,7 +246,7 @@ class _Search:
         return np.column_stack([here, there])[best]
 
 
-def _choose(draws: _Draws, pairs: FloatArray, p: float, samples: int) -> _Chosen:
+def _choose(draws: Draws, pairs: FloatArray, p: float, samples: int) -> _Chosen:
     """Choose the direction and the event of every given pair."""
     counts = draws.halves(pairs.reshape(-1, pairs.shape[-1]), samples // (2 * len(pairs)))
     here, there = counts[::2], counts[1::2]
@@ -419,7 +278,7 @@ def _sharpest(here: Counts, there: Counts, gaps: FloatArray) -> tuple[FloatArray
     return np.take_along_axis(scores, best, axis=1)[:, 0], ratio >= threshold
 
 
-def _confirm(draws: _Draws, chosen: _Chosen, p: float, samples: int, level: float) -> list[dict[str, Any]]:
+def _confirm(draws: Draws, chosen: _Chosen, p: float, samples: int, level: float) -> list[dict[str, Any]]:
     """Test the hypotheses with fresh draws; all bounds hold at once with probability 1 − `level`."""
     n_pairs, _, n_axes = chosen.pairs.shape
     each = samples // (2 * n_pairs)
@@ -443,37 +302,6 @@ def _confirm(draws: _Draws, chosen: _Chosen, p: float, samples: int, level: floa
     ]
 
 
-def _spread(box: FloatArray, count: int, generator: np.random.Generator) -> FloatArray:
-    """Return random points of the box, a good part of them on its faces."""
-    shares = generator.uniform(-_OVERHANG, 1 + _OVERHANG, (count, box.shape[1]))
-    return _inside(box[0] + (box[1] - box[0]) * shares, box)
-
-
-def _inside(points: FloatArray, box: FloatArray) -> FloatArray:
-    return snap_inside(points, box, lattice_step(box))
-
-
-def _claim(sampler: Sampler, name: str, given: Any, parameter: str | None = None) -> Any:
-    """Return what was given, or else what the mechanism says itself."""
-    if not (isinstance(sampler, Mechanism) or callable(sampler)):
-        raise reject("sampler", "a metricdp.Mechanism or a function", type(sampler).__name__)
-    if given is not None:
-        return given
-    if not isinstance(sampler, Mechanism):
-        raise reject(parameter or name, "given when the sampler is a function", None)
-    return getattr(sampler, name)
-
-
-def _box(bounds: ArrayLike) -> FloatArray:
-    box = finite_array("bounds", bounds)
-    if box.ndim != 2 or len(box) != 2 or not box.size:
-        raise reject("bounds", "of shape (2, axes), lower corner first", f"shape {box.shape}")
-    for axis, (low, high) in enumerate(box.T):
-        if not low < high:
-            raise reject("bounds", "wider than zero on every axis", f"[{low}, {high}] on axis {axis}")
-    return box
-
-
 def _pairs(pairs: ArrayLike, p: float) -> FloatArray:
     """Return pairs of different points; errors name places in the array, never the points."""
     array = finite_array("pairs", pairs)
@@ -483,13 +311,3 @@ def _pairs(pairs: ArrayLike, p: float) -> FloatArray:
     if len(equal):
         raise reject("pairs", "made of two different points each", f"equal points at index {equal[0]}")
     return array
-
-
-def _shares(expected: Callable[[FloatArray], ArrayLike], points: FloatArray) -> FloatArray:
-    shares = finite_array("expected", expected(points))
-    if shares.ndim != 2 or len(shares) != len(points) or not shares.size:
-        raise reject("expected", f"of shape ({len(points)}, outputs)", f"shape {shares.shape}")
-    if shares.min() < 0 or np.abs(shares.sum(axis=1) - 1).max() > 1e-9:
-        worst = float(np.abs(shares.sum(axis=1) - 1).max())
-        raise reject("expected", "non-negative rows that sum to 1", f"{shares.min()} at least, {worst} off 1 at most")
-    return shares
