@@ -40,7 +40,7 @@ def test_python(folder):
     code = "\n".join(block for kind, block in BLOCKS if kind == "python")
     answer = run([sys.executable, "-c", code], folder)
     assert answer.returncode == 0, answer.stderr
-    assert "-mDP on the whole box" in answer.stdout
+    assert re.search(r"\(8.0, d_2\)-mDP on the whole box", answer.stdout)
 
 
 def test_make_knows_the_targets_and_ci_calls_the_test_command():
