@@ -54,10 +54,10 @@ def _claim(mechanism: Spline, slopes: _Slopes) -> str:
     arithmetic = "in exact integer arithmetic" if slopes.exact else "with rounding counted against it"
     exponent = math.frexp(mechanism.step)[1] - 1
     return (
-        f"({mechanism.epsilon}, d_{mechanism.p:g})-mDP on the whole box, whose points are first rounded to multiples of "
-        f"2^{exponent}: at each of {len(slopes.values):,} control sites, for every output, the gradient's control values "
-        f"are at most epsilon times the control value, checked {arithmetic} on the numbers that outputs are drawn from. "
-        "Assumed: the random bits are uniform."
+        f"({mechanism.epsilon}, d_{mechanism.p:g})-mDP on the whole box, whose points are first rounded to multiples "
+        f"of 2^{exponent}: at each of {len(slopes.values):,} control sites, for every output, the gradient's control "
+        f"values are at most epsilon times the control value, checked {arithmetic} on the numbers that outputs are "
+        "drawn from. Assumed: the random bits are uniform."
     )
 
 
