@@ -39,8 +39,9 @@ _TIME_SHARE = 0.8
 # A finer grid that gained less than this share of the loss has shown that finer ones are not worth their time.
 _WORTHWHILE = 2e-4
 
-# Records whose losses decide whether a mechanism with slow rows can still win.
-_SAMPLE = 2000
+# The rows of all records of a city take Laplace noise many seconds. The losses of some records decide whether it is
+# better than the best spline, unless the two are within so many standard errors.
+_SAMPLE, _DECIDED = 2000, 6.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,20 +68,18 @@ def fit_auto(problem: Problem, epsilon: float, options: AutoOptions) -> Mechanis
     """Return the certified mechanism of least loss among closed forms and splines refined while time remains."""
     clock = Clock(options.time_limit)
     forms = sorted(
-        (_measured(form, problem) for form in _closed_forms(problem, epsilon, options)), key=lambda form: form.loss
+        (_measured(form, problem) for form in _closed_forms(problem, epsilon, options)), key=lambda f: f.loss
     )
-    # The rows of all records may take a while for Laplace noise; time for one such mechanism is set aside.
-    limit = options.time_limit - (forms[0].seconds_for_all if forms[0].error else 0.0)
     tried: list[dict[str, Any]] = []
-    best: Mechanism | None = _best_spline(problem, epsilon, options, limit, clock, tried)
-    for form in forms:
-        loss = form.loss
-        if form.error and (best is None or loss - 6 * form.error <= best.report["loss"]):
-            loss = form.mechanism.expected_loss(problem)
-        tried.append({"method": form.mechanism.method, "loss": loss})
+    best: Mechanism | None = _best_spline(problem, epsilon, options, clock, tried)
+    for form in sorted(closed, key=lambda form: form.loss):
+        loss, error = form.loss, form.error
+        if best is not None and abs(loss - best.report["loss"]) <= _DECIDED * error:
+            loss, error = form.mechanism.expected_loss(problem), 0.0
+        tried.append({"method": form.mechanism.method, "loss": loss, "loss_error": error})
         options.say(clock, f"{form.mechanism.method}: loss {loss:.4f}")
         if (best is None or loss < best.report["loss"]) and examine(form.mechanism).holds:
-            best = replace(form.mechanism, report={**form.mechanism.report, "loss": loss})
+            best = replace(form.mechanism, report={**form.mechanism.report, "loss": loss, "loss_error": error})
     if best is None:
         raise SolverError("No method gave a certified mechanism.")
     return replace(best, report={**best.report, "tried": tried, "seconds": clock.spent})
@@ -93,18 +92,15 @@ class _Form:
     mechanism: Mechanism
     loss: float
     error: float
-    seconds_for_all: float
 
 
 def _measured(mechanism: Mechanism, problem: Problem) -> _Form:
     """Return the expected loss if there are few records, an estimate from some of them otherwise."""
-    clock = Clock(None)
     if problem.n_records <= 4 * _SAMPLE:
-        return _Form(mechanism, mechanism.expected_loss(problem), 0.0, clock.spent)
+        return _Form(mechanism, mechanism.expected_loss(problem), 0.0)
     chosen = np.random.default_rng(0).choice(problem.n_records, _SAMPLE, p=problem.prior)
     losses = np.einsum("ik,ik->i", mechanism.probabilities(problem.records[chosen]), problem.loss[chosen])
-    seconds = clock.spent * problem.n_records / _SAMPLE
-    return _Form(mechanism, float(losses.mean()), float(losses.std()) / math.sqrt(_SAMPLE), seconds)
+    return _Form(mechanism, float(losses.mean()), float(losses.std()) / math.sqrt(_SAMPLE))
 
 
 def _closed_forms(problem: Problem, epsilon: float, options: AutoOptions) -> Iterator[Mechanism]:
@@ -121,16 +117,16 @@ def _closed_forms(problem: Problem, epsilon: float, options: AutoOptions) -> Ite
 
 
 def _best_spline(
-    problem: Problem, epsilon: float, options: AutoOptions, limit: float, clock: Clock, tried: list[dict[str, Any]]
+    problem: Problem, epsilon: float, options: AutoOptions, clock: Clock, tried: list[dict[str, Any]]
 ) -> Spline | None:
-    """Solve on finer and finer nested grids until `limit` seconds, cutting where steeper slopes would gain most."""
+    """Solve on finer and finer nested grids while time remains, cutting where steeper slopes would gain most."""
     if problem.n_axes not in _FIRST_CELLS:
         return None
     grid = Grid.adaptive(problem.bounds, _FIRST_CELLS[problem.n_axes], problem.records, problem.prior)
     degree = 3 if problem.n_axes < 3 else 2
     best: Design | None = None
     while memory_estimate_gb(grid.cells, degree, problem.n_outputs) < 0.5 * free_memory_gb():
-        step = Clock(max(limit - clock.spent, 1.0))
+        step = Clock(max(options.time_limit - clock.spent, 1.0))
         design = design_on(problem, epsilon, grid, SplineOptions(gap=2e-4, degree=degree), step, best)
         loss = design.mechanism.report["loss"]
         tried.append({"method": "spline", "cells": list(grid.cells), "loss": loss})
@@ -140,7 +136,7 @@ def _best_spline(
         gained = math.inf if best is None else best.mechanism.report["loss"] - loss
         if gained > 0:
             best = design
-        growth = _affordable_growth(limit - clock.spent, step.spent, problem.n_axes)
+        growth = _affordable_growth(options.time_limit - clock.spent, step.spent, problem.n_axes)
         if gained < _WORTHWHILE * abs(loss) or growth < _LEAST_GROWTH or design.solution.multipliers is None:
             break
         grid = refined(design.spline.grid, _pressure(design), growth)
