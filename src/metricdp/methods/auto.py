@@ -67,9 +67,7 @@ class AutoOptions:
 def fit_auto(problem: Problem, epsilon: float, options: AutoOptions) -> Mechanism:
     """Return the certified mechanism of least loss among closed forms and splines refined while time remains."""
     clock = Clock(options.time_limit)
-    forms = sorted(
-        (_measured(form, problem) for form in _closed_forms(problem, epsilon, options)), key=lambda f: f.loss
-    )
+    closed = [_measured(mechanism, problem) for mechanism in _closed_forms(problem, epsilon, options)]
     tried: list[dict[str, Any]] = []
     best: Mechanism | None = _best_spline(problem, epsilon, options, clock, tried)
     for form in sorted(closed, key=lambda form: form.loss):
