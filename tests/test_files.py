@@ -248,7 +248,6 @@ BY_KIND = {
         (set_setting(rate="nan"), "`rate` must be a positive"),
         (set_setting(rate=None), "`rate` must be a positive"),
         (set_setting(rate=1e9), "`rate` must be at most"),
-        (set_field(p="100.0"), "`p` must be at most 32, or inf"),
         (set_setting(clip=-1.0), "`clip` must be a finite distance"),
         (set_setting(clip="x"), "could not convert"),
         (set_setting(clip=True), "not those that its mechanism would be saved with"),

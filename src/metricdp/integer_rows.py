@@ -39,7 +39,7 @@ def integer_rows(rows: FloatArray) -> NDArray[np.int64]:
 
     Examples
     --------
-    >>> integer_rows(np.array([[0.5, 0.3, 0.2]])).sum() == 3 * 2**40
+    >>> int(integer_rows(np.array([[0.5, 0.3, 0.2]])).sum()) == 3 * 2**40
     True
     """
     n_outputs = rows.shape[1]
