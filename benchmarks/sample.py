@@ -20,7 +20,7 @@ def mechanism(n_outputs, rng):
     return Spline.from_probabilities({**fields, "method": "spline"}, STEP, grid, DEGREE, rows)
 
 
-def inverse_cdf(spline, points, rng):
+def inverse_cdf(points, spline, rng):
     """What one writes with numpy: rows in floating point, cumulated, compared with PCG64 floats."""
     drawn = np.empty(len(points), dtype=np.intp)
     step = max(1, 2**21 // spline.n_outputs)
@@ -31,8 +31,8 @@ def inverse_cdf(spline, points, rng):
     return drawn
 
 
-def opendp_selection(spline, points):
-    """OpenDP's exact selection with Gumbel noise, one call per draw; scores are logarithms of the row, so the law is it."""
+def opendp_selection(points, spline):
+    """OpenDP's exact selection with Gumbel noise, one call per draw; with logarithms as scores its law is the row."""
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
@@ -42,10 +42,25 @@ def opendp_selection(spline, points):
         select(np.log(row).tolist())
 
 
-def rate(count, work):
+def rate(work, points, *arguments):
     started = time.perf_counter()
-    work()
-    return count / (time.perf_counter() - started)
+    work(points, *arguments)
+    return len(points) / (time.perf_counter() - started)
+
+
+def measure(n_outputs, n_points, rng):
+    spline = mechanism(n_outputs, rng)
+    points = rng.uniform(0, SIDE, (n_points, 2))
+    started = time.perf_counter()
+    spline.sample(points[:1])
+    tables = time.perf_counter() - started
+    return {
+        "outputs": n_outputs,
+        "exact_per_second": max(rate(spline.sample, points) for _ in range(3)),
+        "numpy_inverse_cdf_per_second": rate(inverse_cdf, points[: max(1000, 10_000_000 // n_outputs)], spline, rng),
+        "opendp_per_second": rate(opendp_selection, points[:2000], spline),
+        "seconds_for_tables": tables,
+    }
 
 
 def main():
@@ -54,33 +69,18 @@ def main():
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     rng = np.random.default_rng(0)
-    answers = []
-    for n_outputs in (20, 1000):
-        spline = mechanism(n_outputs, rng)
-        points = rng.uniform(0, SIDE, (arguments.points, 2))
-        started = time.perf_counter()
-        spline.sample(points[:1])
-        tables = time.perf_counter() - started
-        exact = max(rate(len(points), lambda: spline.sample(points)) for _ in range(3))
-        some = points[: max(1000, 10_000_000 // n_outputs)]
-        numpy_rate = rate(len(some), lambda: inverse_cdf(spline, some, rng))
-        few = points[:2000]
-        opendp_rate = rate(len(few), lambda: opendp_selection(spline, few))
-        answer = {
-            "outputs": n_outputs,
-            "exact_per_second": exact,
-            "numpy_inverse_cdf_per_second": numpy_rate,
-            "opendp_per_second": opendp_rate,
-            "seconds_for_tables": tables,
-        }
-        answers.append(answer)
-        if not arguments.json:
-            print(
-                f"K = {n_outputs}: {exact / 1e6:.1f} million exact samples/s (tables once, {tables:.2f} s), "
-                f"{exact / numpy_rate:.1f} times numpy's inverse CDF, {exact / opendp_rate:.0f} times OpenDP per draw"
-            )
+    answers = [measure(n_outputs, arguments.points, rng) for n_outputs in (20, 1000)]
     if arguments.json:
         print(json.dumps(answers, indent=1))
+        return
+    for answer in answers:
+        exact = answer["exact_per_second"]
+        print(
+            f"K = {answer['outputs']}: {exact / 1e6:.1f} million exact samples/s "
+            f"(tables once, {answer['seconds_for_tables']:.2f} s), "
+            f"{exact / answer['numpy_inverse_cdf_per_second']:.1f} times numpy's inverse CDF, "
+            f"{exact / answer['opendp_per_second']:.0f} times OpenDP per draw"
+        )
 
 
 if __name__ == "__main__":
