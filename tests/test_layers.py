@@ -20,6 +20,8 @@ FORBIDDEN = {
     "_draws.py": {"programs", "solvers", "methods", "cities"},
     "sampler_check.py": {"programs", "solvers", "methods", "cities"},
     "black_box.py": {"programs", "solvers", "methods", "cities"},
+    "ledger.py": {"programs", "solvers", "methods", "cities", "fit", "cli"},
+    "perturb": {"programs", "solvers", "methods", "cities", "fit", "cli", "evaluate", "reproduce", "problem"},
     "cities": {"programs", "solvers", "methods", "mechanisms", "files"},
 }
 

@@ -10,6 +10,7 @@ from metricdp.evaluate import compare
 from metricdp.files import load
 from metricdp.fit import METHODS, fit
 from metricdp.grid import Grid
+from metricdp.ledger import Ledger
 from metricdp.lower_bound import lower_bound
 from metricdp.mechanisms.base import Mechanism
 from metricdp.problem import Problem
@@ -23,6 +24,7 @@ __all__ = [
     "Grid",
     "InsecureSeed",
     "InvalidInputError",
+    "Ledger",
     "Mechanism",
     "NotCertified",
     "NotPrivate",

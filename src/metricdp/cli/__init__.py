@@ -14,6 +14,7 @@ from metricdp.cli.city import cities_app
 from metricdp.cli.compare import compare_command
 from metricdp.cli.demo import demo_command
 from metricdp.cli.fit import fit_command
+from metricdp.cli.perturb import perturb_command
 from metricdp.cli.reproduce import reproduce_command
 from metricdp.errors import InvalidInputError, NotCertified, SolverError
 
@@ -29,6 +30,7 @@ app.command("fit")(fit_command)
 app.command("certify")(certify_command)
 app.command("audit")(audit_command)
 app.command("compare")(compare_command)
+app.command("perturb")(perturb_command)
 app.command("reproduce")(reproduce_command)
 app.add_typer(cities_app, name="cities")
 

@@ -1,0 +1,167 @@
+"""`metricdp perturb`: run a mechanism over a file or a folder of points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from metricdp._validation import reject
+from metricdp.cli._console import errors, out, print_json
+from metricdp.cli._problem import JsonFlag, MechanismFile
+from metricdp.files import load
+from metricdp.ledger import Ledger
+from metricdp.perturb.folder import perturb_folder
+from metricdp.perturb.formats import STANDARD
+from metricdp.perturb.job import Options, Summary, perturb_file
+from metricdp.perturb.job import Progress as Callback
+
+__all__ = ["perturb_command"]
+
+
+def perturb_command(
+    mechanism: MechanismFile,
+    source: Annotated[
+        str,
+        typer.Argument(metavar="IN", help="CSV(.gz), Parquet, GeoJSON, Arrow, a folder of them, or - (stdin, CSV)."),
+    ],
+    target: Annotated[str, typer.Argument(metavar="OUT", help="A new file or folder, or - (stdout, CSV).")],
+    *,
+    columns: Annotated[
+        str | None, typer.Option(help="Columns of the point: lon,lat or x,y or geometry. Guessed by default.")
+    ] = None,
+    coordinates: Annotated[
+        str | None, typer.Option(help="lonlat (degrees) or projected (the mechanism's own, km). Guessed by default.")
+    ] = None,
+    copy: Annotated[
+        str | None, typer.Option(help="Other columns to copy: id,time, or all (but those that hold places).")
+    ] = None,
+    outside: Annotated[str, typer.Option(help="Points outside the box: clamp, drop or error.")] = "clamp",
+    keep_input: Annotated[
+        bool, typer.Option("--keep-input", help="Copy the true coordinates too. The output is then not private.")
+    ] = False,
+    user_column: Annotated[str | None, typer.Option(help="Whose point it is, for the ledger.")] = None,
+    ledger: Annotated[Path | None, typer.Option(help="File that keeps what each person has spent.")] = None,
+    max_epsilon: Annotated[float | None, typer.Option(help="What each person may spend in all.")] = None,
+    beyond: Annotated[str, typer.Option(help="Once it is spent: refuse (null), or repeat-last.")] = "refuse",
+    sticky_km: Annotated[
+        float | None, typer.Option(help="Repeat the last report while a person stays this close; see the docs first.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where a run was cut off.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it is there.")] = False,
+    cluster: Annotated[
+        str | None, typer.Option(help="Do a folder on a Dask cluster: tcp://HOST:PORT of its scheduler.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Report an output for every point of a file; the true coordinates go nowhere."""
+    _check_places(source, target, cluster=cluster, overwrite=overwrite, as_json=as_json)
+    options = Options(
+        columns=_names(columns),
+        coordinates=coordinates,
+        copy="all" if copy == "all" else _names(copy) or (),
+        outside=outside,
+        keep_input=keep_input,
+        user_column=user_column,
+    )
+    loaded = load(mechanism)
+    opened = _ledger(ledger, max_epsilon=max_epsilon, beyond=beyond, sticky_km=sticky_km)
+    chosen: dict[str, Any] = {"resume": resume, "warn": _warn}
+    try:
+        with opened as book, _bar() as progress:
+            if Path(source).is_dir():
+                summary = perturb_folder(
+                    loaded, source, target, options, ledger=book, cluster=cluster, progress=progress, **chosen
+                )
+            else:
+                summary = perturb_file(
+                    loaded, source, target, options, ledger=book, overwrite=overwrite, progress=progress, **chosen
+                )
+    except KeyboardInterrupt:
+        errors.print("stopped" if STANDARD in (source, target) else "stopped; the same command with --resume goes on")
+        raise typer.Exit(130) from None
+    if as_json:
+        print_json({"out": target, **summary.to_dict()})
+    elif target != STANDARD:
+        _show(summary, target)
+
+
+def _check_places(source: str, target: str, *, cluster: str | None, overwrite: bool, as_json: bool) -> None:
+    folder = Path(source).is_dir()
+    if as_json and target == STANDARD:
+        raise reject("--json", "left out where the output goes to stdout", target)
+    if cluster is not None and not folder:
+        raise reject("--cluster", "used with a folder, whose files it shares out", source)
+    if overwrite and folder:
+        raise reject("--overwrite", "used with a single file", source)
+
+
+def _ledger(
+    path: Path | None, *, max_epsilon: float | None, beyond: str, sticky_km: float | None
+) -> AbstractContextManager[Ledger | None]:
+    if path is not None:
+        return Ledger(path, max_epsilon=max_epsilon, beyond=beyond, sticky_km=sticky_km)
+    for option, value in (("--max-epsilon", max_epsilon), ("--sticky-km", sticky_km)):
+        if value is not None:
+            raise reject(option, "given together with --ledger", value)
+    return nullcontext()
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(text.split(","))
+
+
+def _warn(words: str) -> None:
+    errors.print(f"[bold yellow]warning:[/] {words}", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _bar() -> Iterator[Callback]:
+    """Show how far the job is and how fast, on stderr."""
+    bar = Progress(
+        TextColumn("perturbing"),
+        BarColumn(),
+        TextColumn("{task.fields[rows]:,} rows, {task.fields[speed]:,.0f} rows/s"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=errors,
+        transient=True,
+        disable=not errors.is_terminal,
+    )
+    with bar:
+        task = bar.add_task("", total=None, rows=0, speed=0.0)
+
+        def progress(rows: int, fraction: float | None) -> None:
+            speed = rows / max(bar.tasks[0].elapsed or 0.0, 1e-9)
+            total = None if fraction is None else 1.0
+            bar.update(task, total=total, completed=fraction or 0.0, rows=rows, speed=speed)
+
+        yield progress
+
+
+def _show(summary: Summary, target: str) -> None:
+    counts = summary.counts
+    if summary.already_complete:
+        out.print(f"{target} is complete; nothing was done", markup=False, soft_wrap=True)
+        return
+    files = f" in {summary.files:,} files" if summary.files > 1 else ""
+    out.print(
+        f"{counts.rows_out:,} rows{files} written to {target} in {summary.seconds:.1f} s, "
+        f"{summary.rows_per_second:,.0f} rows/s",
+        markup=False,
+        soft_wrap=True,
+    )
+    said = {
+        "had been drawn before": summary.resumed,
+        "had no point and have no output": counts.nulls,
+        "were outside the box": counts.outside,
+        "were not finite and were dropped": counts.not_finite,
+        "were refused, their budget being spent": counts.refused,
+    }
+    for words, count in said.items():
+        if count:
+            out.print(f"{count:,} {words}", highlight=False)

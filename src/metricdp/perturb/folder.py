@@ -1,0 +1,255 @@
+"""A folder of files: one output file per input file, here or on a cluster, each written once."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from metricdp._atomic import atomic_file
+from metricdp._validation import reject
+from metricdp.errors import InvalidInputError
+from metricdp.files import content_hash, read_file
+from metricdp.ledger import Ledger
+from metricdp.mechanisms.base import Mechanism
+from metricdp.perturb.counts import Counts, Watch
+from metricdp.perturb.formats import SUFFIXES, open_source, sink_kind
+from metricdp.perturb.job import Job, Options, Progress, Summary, Warn, python_warning
+from metricdp.perturb.parts import JobFolder, sync
+
+__all__ = ["FileTask", "load_known", "perturb_folder", "perturb_one"]
+
+_STATE, _MECHANISM = ".metricdp", "mechanism.mdp"
+
+
+@dataclass(frozen=True)
+class FileTask:
+    """One file of a folder, told to whoever does it: paths only, no data.
+
+    state : the hidden folder where drafts and records are, and the mechanism.
+    sha256 : hash of the mechanism.
+    """
+
+    name: str
+    source: Path
+    target: Path
+    state: Path
+    sha256: str
+    options: Options
+
+    @property
+    def record(self) -> Path:
+        """Where the counts of the file's rows are kept."""
+        return self.state / f"{hashlib.sha256(self.name.encode()).hexdigest()[:32]}.json"
+
+
+def perturb_folder(
+    mechanism: Mechanism,
+    source: str | Path,
+    target: str | Path,
+    options: Options | None = None,
+    *,
+    ledger: Ledger | None = None,
+    cluster: str | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+    warn: Warn | None = None,
+) -> Summary:
+    """Draw an output for every row of every file of a folder, into files of the same names in another folder.
+
+    Parameters
+    ----------
+    mechanism, options, ledger, warn :
+        As for `perturb_file`. A ledger cannot be used on a cluster: one process at a time may charge it.
+    source, target : str or Path
+        Folders; on a cluster, every worker must find them under the same path. Names that begin with "." or "_" are
+        passed over.
+    cluster : str, optional
+        Address of a Dask scheduler, such as tcp://10.0.0.1:8786; by default the files are done here, one by one.
+    resume : bool
+        Go on with a job that was cut off: files that are there are not done again.
+    progress : callable, optional
+        Is told the rows done and the share of files that are done.
+
+    Guarantee
+    ---------
+    As for `perturb_file`. An output file appears once, whole: if two workers did the same file, because one was
+    believed dead, the first to finish wins and nobody sees the other's.
+    """
+    if ledger is not None and cluster is not None:
+        raise reject("ledger", "left out on a cluster, since one process at a time may charge it", "both")
+    started, sha256, watch = time.perf_counter(), content_hash(mechanism), Watch(warn or python_warning)
+    tasks = _tasks(Path(source), Path(target), sha256, options or Options())
+    state = JobFolder(Path(target) / _STATE)
+    if _is_complete(state, tasks, resume=resume):
+        return Summary(Counts(), time.perf_counter() - started, sha256, files=len(tasks), already_complete=True)
+    _begin(state, tasks, mechanism, resume=resume)
+    finished = False
+    try:
+        resumed = _do_all(tasks, mechanism, ledger, cluster, watch, progress)
+        finished = True
+    finally:
+        if finished:
+            state.discard()
+        else:
+            state.release()
+    return Summary(watch.total, time.perf_counter() - started, sha256, resumed=resumed, files=len(tasks))
+
+
+def perturb_one(task: FileTask, mechanism: Mechanism | None = None, ledger: Ledger | None = None) -> dict[str, Any]:
+    """Do one file, unless it is done; return the counts of its rows, or what is wrong with it."""
+    if task.target.exists():
+        record: dict[str, Any] = json.loads(task.record.read_bytes())
+        return record | {"done_before": True}
+    draft = task.state / f"{secrets.token_hex(8)}.draft"
+    try:
+        counts = _write(task, draft, mechanism or load_known(task.state / _MECHANISM, task.sha256), ledger)
+        answer = {"counts": dataclasses.asdict(counts)}
+        # Before the output is there, so that whoever finds the output finds its record.
+        with atomic_file(task.record) as stream:
+            stream.write(json.dumps(answer).encode())
+        _publish(draft, task.target)
+    except InvalidInputError as error:
+        return {"error": str(error)}
+    finally:
+        draft.unlink(missing_ok=True)
+    return answer
+
+
+@lru_cache(maxsize=4)
+def load_known(path: str | Path, sha256: str) -> Mechanism:
+    """Load a mechanism file whose hash was told by somebody who has proved the mechanism private.
+
+    Raises
+    ------
+    InvalidInputError
+        If the file is another one.
+    """
+    contents = read_file(path)
+    if contents.sha256 != sha256:
+        raise reject("path", f"the mechanism file with hash {sha256}", f"one with {contents.sha256}")
+    return contents.mechanism
+
+
+def _write(task: FileTask, draft: Path, mechanism: Mechanism, ledger: Ledger | None) -> Counts:
+    # Counts are judged by whoever sees those of all files.
+    watch = Watch(lambda _: None)
+    with open_source(task.source, with_others=task.options.others) as source:
+        job = Job(mechanism, source, sink_kind(task.target), task.options, ledger)
+        with closing(job.drawn()) as drawn, pa.OSFile(str(draft), "wb") as stream:
+            job.write(stream, drawn, watch.add)
+    return watch.total
+
+
+def _publish(draft: Path, target: Path) -> None:
+    """Give a draft its name unless the name is taken: then somebody else has finished the same file."""
+    sync(draft)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(draft, target)
+    except FileExistsError:
+        return
+    except OSError:  # some file systems have no links
+        if not target.exists():
+            draft.rename(target)
+    sync(target.parent)
+
+
+def _tasks(source: Path, target: Path, sha256: str, options: Options) -> list[FileTask]:
+    if not source.is_dir():
+        raise reject("IN", "a folder", repr(str(source)))
+    source, target = source.absolute(), target.absolute()
+    names = sorted(
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*")
+        if path.is_file() and not any(part.startswith((".", "_")) for part in path.relative_to(source).parts)
+    )
+    others = [name for name in names if not name.casefold().endswith(SUFFIXES)]
+    if others or not names:
+        # Passing over them would lose rows without a word.
+        got = ", ".join(others[:3]) or "none"
+        raise reject("IN", f"a folder of files that end in {', '.join(SUFFIXES)}", got)
+    return [FileTask(name, source / name, target / name, target / _STATE, sha256, options) for name in names]
+
+
+def _is_complete(state: JobFolder, tasks: Sequence[FileTask], *, resume: bool) -> bool:
+    """Whether a run that was asked to go on finds all done; refuses a folder that holds anything else."""
+    target = state.folder.parent
+    target.mkdir(parents=True, exist_ok=True)
+    if state.exists():
+        if not resume:
+            raise reject("OUT", "without an unfinished run (go on with --resume)", repr(str(target)))
+        return False
+    if not any(target.iterdir()):
+        return False
+    if resume and all(task.target.exists() for task in tasks):
+        return True
+    raise reject("OUT", "a new or an empty folder", repr(str(target)))
+
+
+def _begin(state: JobFolder, tasks: Sequence[FileTask], mechanism: Mechanism, *, resume: bool) -> None:
+    described = [(task.name, task.source.stat()) for task in tasks]
+    listed = json.dumps([(name, found.st_size, found.st_mtime_ns) for name, found in described])
+    identity = {
+        "format": 1,
+        "mechanism": tasks[0].sha256,
+        "input": hashlib.sha256(listed.encode()).hexdigest(),
+        "options": tasks[0].options.to_dict(),
+    }
+    if resume and state.exists():
+        state.reopen(identity)
+        for draft in state.folder.glob("*.draft"):
+            draft.unlink(missing_ok=True)
+    else:
+        state.begin(identity)
+    mechanism.save(state.folder / _MECHANISM)
+
+
+def _do_all(
+    tasks: Sequence[FileTask],
+    mechanism: Mechanism,
+    ledger: Ledger | None,
+    cluster: str | None,
+    watch: Watch,
+    progress: Progress | None,
+) -> int:
+    """Do the files, adding up their counts; return the rows that earlier runs had done."""
+    failed, resumed = [], 0
+    with closing(_answers(tasks, mechanism, ledger, cluster)) as answers:
+        for done, (task, answer) in enumerate(answers, start=1):
+            if "error" in answer:
+                failed.append(f"{task.name}: {answer['error']}")
+            else:
+                counts = Counts(**answer["counts"])
+                watch.add(counts)
+                resumed += counts.rows_in if answer.get("done_before") else 0
+            if progress is not None:
+                progress(watch.total.rows_in, done / len(tasks))
+    if failed:
+        more = f" (and {len(failed) - 3} more)" if len(failed) > 3 else ""
+        msg = f"{len(failed)} of {len(tasks)} files failed; mend them and go on with --resume. " + " ".join(failed[:3])
+        raise InvalidInputError(msg + more)
+    return resumed
+
+
+def _answers(
+    tasks: Sequence[FileTask], mechanism: Mechanism, ledger: Ledger | None, cluster: str | None
+) -> Generator[tuple[FileTask, dict[str, Any]], None, None]:
+    if cluster is None:
+        for task in tasks:
+            yield task, perturb_one(task, mechanism, ledger)
+    else:
+        from metricdp.perturb.cluster import run_on_cluster  # noqa: PLC0415 - an extra
+
+        yield from run_on_cluster(perturb_one, tasks, cluster)

@@ -1,0 +1,41 @@
+"""Files of points: CSV, Parquet and GeoParquet, GeoJSON, Arrow; one module each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from metricdp._validation import reject
+from metricdp.perturb.formats.base import Sink, Source
+from metricdp.perturb.formats.csv_text import CsvSink, CsvSource, GzippedCsvSink
+from metricdp.perturb.formats.geojson import GeoJsonSink, GeoJsonSource
+from metricdp.perturb.formats.ipc import IpcSink, IpcSource
+from metricdp.perturb.formats.parquet import GeoParquetSink, ParquetSink, ParquetSource
+
+__all__ = ["STANDARD", "SUFFIXES", "Sink", "Source", "open_source", "sink_kind"]
+
+# Stands for stdin and stdout, which are CSV.
+STANDARD = "-"
+
+_SINKS: tuple[type[Sink], ...] = (GzippedCsvSink, CsvSink, GeoParquetSink, ParquetSink, IpcSink, GeoJsonSink)
+SUFFIXES = tuple(suffix for sink in _SINKS for suffix in sink.suffixes)
+
+
+def sink_kind(path: str | Path, parameter: str = "OUT") -> type[Sink]:
+    """Return what writes files of this name."""
+    name = str(path).casefold()
+    for kind in _SINKS:
+        if name.endswith(kind.suffixes) or (name == STANDARD and kind is CsvSink):
+            return kind
+    raise reject(parameter, f"'-' or a file that ends in {', '.join(SUFFIXES)}", repr(str(path)))
+
+
+def open_source(path: str | Path, *, with_others: bool = True) -> Source:
+    """Open a file of points; columns beside the point's are listed if `with_others`, which GeoJSON charges for."""
+    kind = sink_kind(path, "IN")
+    if issubclass(kind, CsvSink):
+        return CsvSource(path)
+    if issubclass(kind, ParquetSink):
+        return ParquetSource(path)
+    if kind is IpcSink:
+        return IpcSource(path)
+    return GeoJsonSource(path, with_properties=with_others)

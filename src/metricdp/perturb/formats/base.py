@@ -1,0 +1,146 @@
+"""What every format can do: give batches of some columns, and take batches."""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import ClassVar, Self
+
+import pyarrow as pa
+
+from metricdp.errors import InvalidInputError
+
+__all__ = ["Sink", "Source", "after", "decoding", "sliced"]
+
+# How damage shows in the modules that decode. Their words may quote the file, so they are never passed on.
+_DAMAGE = (pa.ArrowException, OSError, EOFError, ValueError, OverflowError, zlib.error)
+
+# By what their words contain: what is said instead.
+_SIGNS = {
+    "invalid UTF8": "text that is not UTF-8",
+    "conversion error": "a cell that should be a number is none",
+    "Expected": "it has not as many cells as the first line has names",
+}
+
+
+class Source(ABC):
+    """A table that is read from its beginning, some columns of it, in batches.
+
+    name : how messages call it.
+    schema : all of its columns.
+    """
+
+    name: str
+    schema: pa.Schema
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the file."""
+
+    def selected(self, points: Sequence[str], others: Sequence[str]) -> pa.Schema:
+        """Return the schema of `batches`."""
+        return pa.schema(
+            [self.schema.field(name) for name in dict.fromkeys((*points, *others))], metadata=self.schema.metadata
+        )
+
+    def batches(self, points: Sequence[str], others: Sequence[str], skip: int = 0) -> Iterator[pa.RecordBatch]:
+        """Yield batches of these columns, after the first `skip` rows, in order.
+
+        Raises
+        ------
+        InvalidInputError
+            If the file is damaged. Says where, as far as that is known, and never what stands there.
+        """
+        batches, rows = self._batches(points, others, skip), skip
+        while True:
+            with decoding(self.name, rows, self.schema.names):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            rows += len(batch)
+            yield batch
+
+    @abstractmethod
+    def _batches(self, points: Sequence[str], others: Sequence[str], skip: int) -> Iterator[pa.RecordBatch]:
+        """Yield the batches; may raise whatever the decoder raises."""
+
+    @abstractmethod
+    def fraction(self) -> float | None:
+        """Return how much has been read, or None where that is not known."""
+
+
+class Sink(ABC):
+    """Takes tables of one schema one after the other and writes them as one file.
+
+    suffixes : of the files that it writes.
+    geometries : whether points are one column of geometries rather than one column per axis; None: as they came.
+    rows_at_once : how many rows are best written together.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]]
+    geometries: ClassVar[bool | None] = None
+    rows_at_once: ClassVar[int] = 2**20
+
+    @abstractmethod
+    def __init__(self, stream: pa.NativeFile, schema: pa.Schema) -> None:
+        """Begin the file; the stream stays the caller's to close."""
+
+    @abstractmethod
+    def write(self, table: pa.Table) -> None:
+        """Write some more rows."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the file."""
+
+    def abandon(self) -> None:  # noqa: B027 - most have nothing to do
+        """Give the file up; nothing more is to be written to the stream."""
+
+
+@contextmanager
+def decoding(name: str, rows: int = 0, columns: Sequence[str] = ()) -> Iterator[None]:
+    """Replace what a decoder says of a damaged file, which may quote it; `rows` have been read without trouble."""
+    try:
+        yield
+    except InvalidInputError:
+        raise
+    except _DAMAGE as error:
+        raise _unreadable(name, error, rows, columns) from None
+
+
+def _unreadable(name: str, error: Exception, rows: int, columns: Sequence[str]) -> Exception:
+    if isinstance(error, OSError) and error.errno is not None:
+        return OSError(error.errno, os.strerror(error.errno), name)
+    words = str(error)
+    # Only numbers are taken over: the rest of the sentence may quote a cell.
+    row, column = re.search(r"\bRow #(\d+)", words), re.search(r"\bCSV column #(\d+)", words)
+    where = f"row {int(row[1]):,}" if row is not None else f"some row after {rows:,}"
+    if column is not None and int(column[1]) < len(columns):
+        where += f", column {columns[int(column[1])]!r}"
+    what = next((said for sign, said in _SIGNS.items() if sign in words), "it is damaged or cut off")
+    return InvalidInputError(f"`{name}` must be readable, got trouble at {where}: {what}.")
+
+
+def after(skip: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield what comes after the first `skip` rows."""
+    for batch in batches:
+        if skip < len(batch):
+            yield batch.slice(skip)
+        skip = max(0, skip - len(batch))
+
+
+def sliced(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in pieces of at most `rows` rows."""
+    for start in range(0, len(batch), rows):
+        yield batch.slice(start, rows)

@@ -1,0 +1,254 @@
+"""GeoJSON feature collections of points, read and written feature by feature."""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from metricdp._validation import reject
+from metricdp.errors import InvalidInputError
+from metricdp.perturb.formats.base import Sink, Source
+from metricdp.perturb.formats.json_text import is_json
+from metricdp.perturb.kernel import JSON_TEXT
+
+__all__ = ["GeoJsonSink", "GeoJsonSource"]
+
+LON, LAT = "lon", "lat"
+_ROWS = 2**14
+_CHUNK = 2**20
+
+# No feature of a point is longer; a file that never closes a bracket must not fill memory.
+_LONGEST = 2**26
+
+
+class GeoJsonSource(Source):
+    """A feature collection, decoded feature by feature: memory holds a few thousand of them.
+
+    Points become the columns `lon` and `lat`, properties columns of JSON texts.
+
+    with_properties : whether names of properties are wanted, which takes a first pass over the file.
+    """
+
+    def __init__(self, path: str | Path, *, with_properties: bool) -> None:
+        self.name = str(path)
+        self._path = Path(path)
+        self._size, self._done = self._path.stat().st_size, 0
+        names = self._properties() if with_properties else []
+        json_fields = [pa.field(name, pa.string(), metadata=JSON_TEXT) for name in names]
+        self.schema = pa.schema([pa.field(LON, pa.float64()), pa.field(LAT, pa.float64()), *json_fields])
+
+    def close(self) -> None:
+        """Do nothing: the file is open only while batches are read."""
+
+    def fraction(self) -> float | None:
+        """Return the share of the file's bytes that were read."""
+        return self._done / self._size if self._size else None
+
+    def _properties(self) -> list[str]:
+        names: dict[str, None] = {}
+        for feature in self._features():
+            names |= dict.fromkeys(feature.get("properties") or ())
+        # Those names are the point's.
+        return [name for name in names if name not in (LON, LAT)]
+
+    def _batches(self, points: Sequence[str], others: Sequence[str], skip: int) -> Iterator[pa.RecordBatch]:
+        schema = self.selected(points, others)
+        features = enumerate(self._features(), start=1)
+        features = itertools.islice(features, skip, None)
+        while some := list(itertools.islice(features, _ROWS)):
+            places = [self._point(feature.get("geometry"), number) for number, feature in some]
+            columns: dict[str, list[Any]] = {LON: [x for x, _ in places], LAT: [y for _, y in places]}
+            for name in others:
+                columns[name] = [_text(feature, name) for _, feature in some]
+            yield pa.RecordBatch.from_pydict(columns, schema)
+
+    def _point(self, geometry: Any, number: int) -> tuple[float | None, float | None]:
+        if geometry is None:
+            return None, None
+        is_point = isinstance(geometry, dict) and geometry.get("type") == "Point"
+        place = geometry.get("coordinates") if is_point else None
+        if place == []:
+            return None, None
+        if not (isinstance(place, list) and len(place) >= 2 and all(_is_number(value) for value in place[:2])):
+            raise self._bad(number, "a geometry that is no point of two numbers")
+        return float(place[0]), float(place[1])
+
+    def _bad(self, number: int, what: str) -> InvalidInputError:
+        return InvalidInputError(f"`{self.name}` must be a GeoJSON FeatureCollection of points, got {what} "
+                                 f"at feature {number:,}.")  # fmt: skip
+
+    def _features(self) -> Iterator[dict[str, Any]]:
+        """Yield the features; the rest of the collection is read over."""
+        number, text = 0, _Text(self._path)
+        try:
+            for feature in text.members_of("features"):
+                number, self._done = number + 1, text.bytes_read
+                if not isinstance(feature, dict) or not isinstance(feature.get("properties") or {}, dict):
+                    raise self._bad(number, "something else than a feature")
+                yield feature
+        except (_SyntaxError, UnicodeError):
+            damaged = True
+        else:
+            damaged = False
+        finally:
+            text.close()
+        if damaged:
+            raise self._bad(number + 1, "text that is no JSON, or that ends too soon,")
+
+
+class _SyntaxError(Exception):
+    """The text is not what it should be; nothing of it is told."""
+
+
+class _Text:
+    """JSON text of which only a part is in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb")
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
+        self._json = json.JSONDecoder()
+        self._text, self._place, self._ended = "", 0, False
+        self.bytes_read = 0
+
+    def close(self) -> None:
+        self._file.close()
+
+    def members_of(self, key: str) -> Iterator[Any]:
+        """Yield the members of the array under `key` of the object that the file is."""
+        self._expect("{")
+        found = False
+        while self._peek() != "}":
+            name = self._value()
+            self._expect(":")
+            if name == key:
+                found = True
+                yield from self._array()
+            else:
+                self._value()
+            if self._peek() != "}":
+                self._expect(",")
+        self._place += 1
+        if not found or self._peek() != "":
+            raise _SyntaxError
+
+    def _array(self) -> Iterator[Any]:
+        self._expect("[")
+        while self._peek() != "]":
+            yield self._value()
+            if self._peek() != "]":
+                self._expect(",")
+                if self._peek() == "]":
+                    raise _SyntaxError
+        self._expect("]")
+
+    def _peek(self) -> str:
+        """Return the next letter that is no space, "" at the end."""
+        while True:
+            while self._place < len(self._text):
+                letter = self._text[self._place]
+                if letter not in " \t\r\n":
+                    return letter
+                self._place += 1
+            if not self._more(_CHUNK):
+                return ""
+
+    def _expect(self, letter: str) -> None:
+        if self._peek() != letter:
+            raise _SyntaxError
+        self._place += 1
+
+    def _value(self) -> Any:
+        """Decode one value, reading on for as long as it is cut off."""
+        self._peek()
+        while True:
+            try:
+                value, end = self._json.raw_decode(self._text, self._place)
+            except (json.JSONDecodeError, RecursionError):
+                end = -1
+            # A number at the end of what was read may go on.
+            if end >= 0 and (end < len(self._text) or self._ended):
+                self._place = end
+                return value
+            held = len(self._text) - self._place
+            # Twice as much each time, so that a long value is not decoded once per chunk.
+            if held > _LONGEST or not self._more(max(_CHUNK, held)):
+                if end < 0:
+                    raise _SyntaxError
+                self._ended = True
+
+    def _more(self, count: int) -> bool:
+        """Read on; False at the end."""
+        raw = self._file.read(count)
+        self.bytes_read += len(raw)
+        self._text = self._text[self._place :] + self._decoder.decode(raw, final=not raw)
+        self._place = 0
+        return bool(raw)
+
+
+class GeoJsonSink(Sink):
+    """A feature collection of points; whatever is not the point becomes a property."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (".geojson", ".json")
+    geometries: ClassVar[bool | None] = False  # it makes its own
+    rows_at_once: ClassVar[int] = 2**16
+
+    def __init__(self, stream: pa.NativeFile, schema: pa.Schema) -> None:
+        self._stream = stream
+        self._axes = [name for name in (LON, LAT, "x", "y") if name in schema.names][:2]
+        if len(self._axes) < 2:
+            raise reject("OUT", "another format than GeoJSON for points of one axis", ", ".join(schema.names))
+        self._others = [field for field in schema if field.name not in self._axes]
+        self._keys = [f"{json.dumps(field.name)}: " for field in self._others]
+        self._between = b"\n"
+        stream.write(b'{"type": "FeatureCollection", "features": [')
+
+    def write(self, table: pa.Table) -> None:
+        """Write some more features."""
+        if not len(table):
+            return
+        points = zip(*(table.column(name).to_pylist() for name in self._axes), strict=True)
+        values = zip(*(self._texts(table, field) for field in self._others), strict=True)
+        lines = [self._feature(point, texts) for point, texts in zip(points, values, strict=True)]
+        self._stream.write(self._between + ",\n".join(lines).encode())
+        self._between = b",\n"
+
+    def close(self) -> None:
+        """End the collection."""
+        self._stream.write(b"\n]}\n")
+
+    def _feature(self, point: tuple[float | None, ...], texts: tuple[str | None, ...]) -> str:
+        place = "null" if None in point else f'{{"type": "Point", "coordinates": [{point[0]!r}, {point[1]!r}]}}'
+        named = zip(self._keys, texts, strict=True)
+        properties = ", ".join([key + text for key, text in named if text is not None])
+        return f'{{"type": "Feature", "geometry": {place}, "properties": {{{properties}}}}}'
+
+    @staticmethod
+    def _texts(table: pa.Table, field: pa.Field) -> Iterable[str | None]:
+        values: list[Any] = table.column(field.name).to_pylist()
+        if is_json(field):
+            return values
+        if pa.types.is_integer(field.type):
+            return ["null" if value is None else str(value) for value in values]
+        return map(_json, values)
+
+
+def _text(feature: dict[str, Any], name: str) -> str | None:
+    properties = feature.get("properties") or {}
+    return json.dumps(properties[name], ensure_ascii=False) if name in properties else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "null"
+    return json.dumps(value, ensure_ascii=False, default=str)

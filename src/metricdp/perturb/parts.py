@@ -1,0 +1,169 @@
+"""What an unfinished job leaves in a hidden folder beside its output, so that it can go on after a kill.
+
+The true coordinates are never in there, unless the output is to have them too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+from metricdp._atomic import atomic_file
+from metricdp._validation import reject
+from metricdp.errors import InvalidInputError
+from metricdp.perturb.counts import Counts
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["JobFolder", "Parts", "read_part", "sync"]
+
+_JOB, _LOCK, _DRAFT, _COUNTS = "job.json", "lock", "draft", b"metricdp"
+
+
+class JobFolder:
+    """A folder of one job: what the job is, and that one process at a time works on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock: IO[bytes] | None = None
+
+    def exists(self) -> bool:
+        """Whether an earlier run was cut off."""
+        return self.folder.exists()
+
+    def begin(self, job: dict[str, Any]) -> None:
+        """Start from nothing; `job` says what this is the folder of."""
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        self._hold()
+        for path in self.folder.iterdir():
+            if path.name != _LOCK:
+                path.unlink()
+        with atomic_file(self.folder / _JOB) as stream:
+            stream.write(json.dumps(job, indent=1).encode())
+        sync(self.folder)
+
+    def reopen(self, job: dict[str, Any]) -> None:
+        """Go on with what is there, after a look at whether it was the same job."""
+        self._hold()
+        try:
+            earlier = json.loads((self.folder / _JOB).read_bytes())
+        except FileNotFoundError:
+            # It was cut off before it had begun.
+            self.begin(job)
+            return
+        except (OSError, ValueError):
+            earlier = {}
+        if changed := [name for name, value in job.items() if earlier.get(name) != value]:
+            self.release()
+            rule = "used with the same input, mechanism and options as before (or start anew with --overwrite)"
+            raise reject("resume", rule, f"another {', '.join(changed)}")
+
+    def discard(self) -> None:
+        """Remove everything at once: a cut must not leave a part of it, which would pass for the whole."""
+        aside = self.folder.with_name(self.folder.name + ".old")
+        shutil.rmtree(aside, ignore_errors=True)
+        self.folder.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+        self.release()
+
+    def release(self) -> None:
+        """Let another run have the folder."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _hold(self) -> None:
+        """Keep other runs out for as long as this process lives."""
+        if self._lock is not None:
+            return
+        self._lock = (self.folder / _LOCK).open("ab")
+        try:
+            if fcntl is not None:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever held it may have removed the folder just now.
+            free = self.folder.exists()
+        except BlockingIOError:
+            free = False
+        if not free:
+            self.release()
+            raise reject("OUT", "written by one run at a time", "an output that another run is writing")
+
+
+class Parts(JobFolder):
+    """What a job has drawn so far, each part written through to the disk before it counts.
+
+    A part is there or not, whatever kills the process: it gets its name after its last byte has reached the disk. Parts
+    count from the first one without a gap, so the rows that they stand for are the first rows of the input.
+    """
+
+    def __init__(self, target: Path) -> None:
+        super().__init__(target.parent / f".{target.name}.parts")
+        self.target = target
+        self._count = 0
+
+    @property
+    def draft(self) -> Path:
+        """Where the output is written before it takes its place."""
+        return self.folder / _DRAFT
+
+    def stored(self) -> list[tuple[Path, Counts]]:
+        """Return the parts that are there, with the counts of their rows."""
+        found: list[tuple[Path, Counts]] = []
+        while (path := self._part(len(found))).exists():
+            found.append((path, _read_counts(path)))
+        self._count = len(found)
+        return found
+
+    def store(self, table: pa.Table, counts: Counts) -> None:
+        """Write one more part through to the disk."""
+        note = {_COUNTS: json.dumps(dataclasses.asdict(counts)).encode()}
+        schema = table.schema.with_metadata(note)
+        with atomic_file(self._part(self._count)) as stream, pa.ipc.new_file(stream, schema) as writer:
+            writer.write_table(table.replace_schema_metadata(note))
+        self._count += 1
+
+    def publish(self) -> None:
+        """Give the draft its name once it has reached the disk, and forget the parts."""
+        sync(self.draft)
+        self.draft.replace(self.target)
+        sync(self.target.parent)
+        self.discard()
+
+    def _part(self, number: int) -> Path:
+        return self.folder / f"part-{number:06}.arrow"
+
+
+def read_part(path: Path) -> pa.Table:
+    """Return the rows of a part."""
+    with pa.OSFile(str(path)) as file:
+        return pa.ipc.open_file(file).read_all().replace_schema_metadata(None)
+
+
+def _read_counts(path: Path) -> Counts:
+    try:
+        with pa.OSFile(str(path)) as file:
+            return Counts(**json.loads(pa.ipc.open_file(file).schema.metadata[_COUNTS]))
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
+        msg = f"The part {path} of an earlier run is damaged; start anew with --overwrite."
+        raise InvalidInputError(msg) from None
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, have reached the disk."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except PermissionError:  # Windows opens no folders
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
