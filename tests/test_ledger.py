@@ -543,7 +543,7 @@ def run(script, *arguments):
 
 
 FORK = """
-import os, sys, threading
+import os, sys, threading, time
 import metricdp as mdp
 
 path, mechanism = sys.argv[1], mdp.load(sys.argv[2], certify=False)
@@ -557,6 +557,7 @@ def charge():
     while not done.is_set():
         with ledger._file.transaction(["bob"]) as database:
             database.execute("INSERT INTO mechanisms (sha256, epsilon, p) VALUES (RANDOM(), '1', '2.0')")
+        time.sleep(0.001)  # locks are not fair
 
 ask(1)
 done = threading.Event()
