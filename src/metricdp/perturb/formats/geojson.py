@@ -60,8 +60,7 @@ class GeoJsonSource(Source):
 
     def _batches(self, points: Sequence[str], others: Sequence[str], skip: int) -> Iterator[pa.RecordBatch]:
         schema = self.selected(points, others)
-        features = enumerate(self._features(), start=1)
-        features = itertools.islice(features, skip, None)
+        features = itertools.islice(enumerate(self._features(), start=1), skip, None)
         while some := list(itertools.islice(features, _ROWS)):
             places = [self._point(feature.get("geometry"), number) for number, feature in some]
             columns: dict[str, list[Any]] = {LON: [x for x, _ in places], LAT: [y for _, y in places]}
