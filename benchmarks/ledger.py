@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import metricdp as mdp
-from metricdp import ledger as room
+from metricdp import _ledger_file
 
 SIDE, OUTPUTS = 40.0, 20
 # (rows in a batch, persons, batches)
@@ -85,12 +85,12 @@ def main():
                 f"batches of 100,000, 1,000 persons, sticky_km={radius}",
                 rate(design, folder, SHAPES[2], sticky_km=radius),
             )
-        safe = room._SETUP  # noqa: SLF001
-        room._SETUP = safe.replace("synchronous = FULL", "synchronous = NORMAL")  # noqa: SLF001
+        safe = _ledger_file._SETUP  # noqa: SLF001
+        _ledger_file._SETUP = safe.replace("synchronous = FULL", "synchronous = NORMAL")  # noqa: SLF001
         for shape in (SHAPES[0], SHAPES[3]):
             name = f"the same without waiting for the disk: batches of {shape[0]:,}, {shape[1]:,} persons"
             tell(name, rate(design, folder, shape))
-        room._SETUP = safe  # noqa: SLF001
+        _ledger_file._SETUP = safe  # noqa: SLF001
         for rows, batches in ((1, 50), (100, 50), (10_000, 5)):
             tell(f"8 processes, batches of {rows:,}, 100 persons", shared(design, folder, 8, rows, batches))
     if arguments.json:

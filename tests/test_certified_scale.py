@@ -389,7 +389,9 @@ def test_the_search_for_a_scale(ratio):
 
 
 def test_the_search_for_a_scale_ends_when_time_does():
-    search_scale(lambda scale: None, 0.5, 5)
+    tried = []
+    search_scale(tried.append, 0.5, 5)
+    assert tried == [0.5]
 
 
 def test_the_command_line_takes_a_scale(tmp_path):

@@ -21,6 +21,8 @@ FORBIDDEN = {
     "sampler_check.py": {"programs", "solvers", "methods", "cities"},
     "black_box.py": {"programs", "solvers", "methods", "cities"},
     "ledger.py": {"programs", "solvers", "methods", "cities", "fit", "cli"},
+    "_ledger_file.py": {"programs", "solvers", "methods", "cities", "fit", "cli", "files", "ledger"},
+    "_ledger_batch.py": {"programs", "solvers", "methods", "cities", "fit", "cli", "files", "mechanisms", "ledger"},
     "perturb": {"programs", "solvers", "methods", "cities", "fit", "cli", "evaluate", "reproduce", "problem"},
     "cities": {"programs", "solvers", "methods", "mechanisms", "files"},
 }

@@ -21,7 +21,8 @@ import pytest
 
 import metricdp as mdp
 from conftest import random_problem
-from metricdp import ledger as room
+from metricdp import _ledger_batch, _ledger_file
+from metricdp.ledger import _Scale
 
 KEY = b"sixteen bytes or more"
 
@@ -119,7 +120,7 @@ def test_mechanisms_share_a_budget(path):
     ],
 )
 def test_sums_are_exact_or_rounded_up(epsilon, limit, times, path):
-    scale = room._Scale.of(limit)
+    scale = _Scale.of(limit)
     assert scale.epsilon(scale.limit) == limit
     assert 10**17 <= scale.limit < 10**18
     cost = scale.cost(epsilon)
@@ -129,7 +130,7 @@ def test_sums_are_exact_or_rounded_up(epsilon, limit, times, path):
 
 @hypothesis.given(st.floats(1e-300, 1e300), st.floats(1e-300, 1e300))
 def test_a_charge_is_never_less_than_epsilon(epsilon, limit):
-    scale = room._Scale.of(limit)
+    scale = _Scale.of(limit)
     unit = Fraction(10) ** scale.exponent
     assert scale.limit * unit == Fraction(repr(limit))
     if scale.cost(epsilon) <= scale.limit:
@@ -224,9 +225,9 @@ def test_sticky_at_zero_means_the_same_lattice_point(path):
 def test_closeness_is_the_mechanisms_distance(p):
     rng = np.random.default_rng(0)
     for point in rng.uniform(-2, 2, (200, 3)):
-        assert room._close(point.tolist(), [0.0] * 3, 1.5, p) == (np.linalg.norm(point, p) <= 1.5)
-    assert room._close([1e300, 0], [0, 0], 1e300, p)
-    assert not room._close([1e-9], [0], 0.0, p)
+        assert _ledger_batch._close(point.tolist(), [0.0] * 3, 1.5, p) == (np.linalg.norm(point, p) <= 1.5)
+    assert _ledger_batch._close([1e300, 0], [0, 0], 1e300, p)
+    assert not _ledger_batch._close([1e-9], [0], 0.0, p)
 
 
 # The file
@@ -303,7 +304,7 @@ def test_charges_reach_the_disk_before_they_count(path):
 
 
 def test_the_log_stays_short(path, monkeypatch):
-    monkeypatch.setattr(room, "_LONG_LOG", 2**16)
+    monkeypatch.setattr(_ledger_file, "_LONG_LOG", 2**16)
     log = path.with_name("budgets.db-wal")
     with mdp.Ledger(path, max_epsilon=100) as ledger:
         sizes = []
@@ -375,7 +376,7 @@ def test_a_full_disk_releases_and_charges_nothing(path):
 
 
 def test_a_lock_that_stays_is_given_up(path, monkeypatch):
-    monkeypatch.setattr(room, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(_ledger_file, "_PATIENCE_SECONDS", 0.1)
     with mdp.Ledger(path, max_epsilon=1) as ledger, contextlib.closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(TimeoutError, match=r"locked for 0\.1 s; nothing was charged"):
@@ -588,10 +589,10 @@ def test_a_ledger_may_be_used_on_both_sides_of_a_fork(path):
 CRASH = """
 import contextlib, os, sys
 import metricdp as mdp
-from metricdp import ledger as room
+from metricdp._ledger_file import LedgerFile
 
 path, mechanism, moment = sys.argv[1:]
-whole = room._File.transaction
+whole = LedgerFile.transaction
 
 @contextlib.contextmanager
 def cut(self, names):
@@ -601,7 +602,7 @@ def cut(self, names):
             os._exit(9)
     os._exit(9)
 
-room._File.transaction = cut
+LedgerFile.transaction = cut
 mdp.Ledger(path).sample(mdp.load(mechanism, certify=False), ["ann", "ann", "bob"], [[1, 1], [2, 2], [3, 3]])
 """
 
@@ -622,9 +623,9 @@ WORKERS = """
 import os, sys
 import numpy as np
 import metricdp as mdp
-from metricdp import ledger as room
+from metricdp import _ledger_file
 
-room._LONG_LOG = 2**17  # so that the log is moved often
+_ledger_file._LONG_LOG = 2**17  # so that the log is moved often
 folder, workers, batches, rows = sys.argv[1], *map(int, sys.argv[2:])
 mechanism = mdp.load(f"{folder}/m.mdp", certify=False)
 ledger = mdp.Ledger(f"{folder}/budgets.db", max_epsilon=80)

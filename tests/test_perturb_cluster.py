@@ -99,7 +99,7 @@ def test_the_command_on_a_cluster(folder, cluster):
 
 
 def test_bad_files_and_bad_addresses(folder, cluster, monkeypatch):
-    monkeypatch.setattr("metricdp.perturb.cluster._TIMEOUT", 1)
+    monkeypatch.setattr("metricdp._dask._TIMEOUT", 1)
     pyarrow.parquet.write_table(pa.table({"lon": ["24.318273645"], "lat": [60.0]}), folder / "in" / "13.parquet")
     with pytest.raises(
         mdp.InvalidInputError,
@@ -149,15 +149,3 @@ def test_workers_check_the_mechanism(tmp_path):
     assert load_known(tmp_path / "a.mdp", sha256) is load_known(tmp_path / "a.mdp", sha256)
     with pytest.raises(mdp.InvalidInputError, match="must be the mechanism file with hash 000"):
         load_known(tmp_path / "a.mdp", "0" * 64)
-
-
-def test_other_versions_are_refused(folder, monkeypatch):
-    from metricdp.perturb import cluster as module
-
-    with pytest.raises(mdp.InvalidInputError, match=r"one that runs metricdp .*, got 0\.0\.0 on tcp://a"):
-        module._require_same_library({"tcp://a": "0.0.0"})
-    with pytest.raises(mdp.InvalidInputError, match="a cluster with workers"):
-        module._require_same_library({})
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'metricdp\[cluster\]'"):
-        perturb_folder(city(), folder / "in", folder / "out", cluster="tcp://127.0.0.1:9")

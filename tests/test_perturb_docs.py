@@ -22,18 +22,27 @@ BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, flags=re.DOTALL)
 ROWS = 500
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A mechanism and points under the names that the page uses."""
-    geopandas = pytest.importorskip("geopandas")
-    place = tmp_path_factory.mktemp("perturb")
-    city().save(place / "helsinki.mdp")
+def write_points(place):
     lonlat = CENTRE.to_lonlat(points(ROWS))
     table = pd.DataFrame({"id": np.arange(ROWS) % 10, "time": "noon", "lon": lonlat[:, 0], "lat": lonlat[:, 1]})
     table.to_csv(place / "points.csv", index=False)
     table.to_parquet(place / "points.parquet", index=False)
+    return table
+
+
+def lay_out(place):
+    """Write a mechanism and points under the names that the README and the page use."""
+    geopandas = pytest.importorskip("geopandas")
+    city().save(place / "helsinki.mdp")
+    table = write_points(place)
     shapes = geopandas.points_from_xy(table["lon"], table["lat"])
     geopandas.GeoDataFrame({"person": table["id"]}, geometry=shapes, crs=4326).to_file(place / "points.geojson")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("perturb")
+    lay_out(place)
     (place / "trips").mkdir()
     shutil.copy(place / "points.csv", place / "trips" / "monday.csv")
     return place

@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
+
+from test_perturb import nearest, points
+from test_perturb_docs import ROWS, lay_out, write_points
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text()
@@ -14,6 +18,7 @@ BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, flags=re.DOTALL)
 COMMANDS = [
     line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if line.startswith("metricdp")
 ]
+PYTHON = [block for kind, block in BLOCKS if kind == "python"]
 MAKE = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if line.startswith("make")]
 
 
@@ -23,7 +28,9 @@ def run(command, folder):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("readme")
+    place = tmp_path_factory.mktemp("readme")
+    write_points(place)
+    return place
 
 
 def test_commands(folder):
@@ -34,13 +41,34 @@ def test_commands(folder):
         answer = run([sys.executable, "-c", "from metricdp.cli import main; main()", *arguments], folder)
         assert answer.returncode == 0, f"{line}: {answer.stderr}"
         assert answer.stdout.strip()
+    private = pd.read_parquet(folder / "out.parquet")
+    assert list(private) == ["output_id", "lon", "lat"]
+    assert len(private) == ROWS
 
 
 def test_python(folder):
-    code = "\n".join(block for kind, block in BLOCKS if kind == "python")
-    answer = run([sys.executable, "-c", code], folder)
+    answer = run([sys.executable, "-c", PYTHON[0]], folder)
     assert answer.returncode == 0, answer.stderr
     assert re.search(r"\(8.0, d_2\)-mDP on the whole box", answer.stdout)
+
+
+def test_tables_of_other_libraries(tmp_path, monkeypatch):
+    for library in ("duckdb", "geopandas", "pandas", "polars"):
+        pytest.importorskip(library)
+    lay_out(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (block,) = PYTHON[1:]
+    start = block.index("private = ")
+    lines = block[start:].splitlines()
+    kinds = []
+    for line in lines:
+        names = {}
+        exec(block[:start] + line, names)
+        private = names["private"]
+        kinds.append(type(private).__name__)
+        answers = private.df() if kinds[-1] == "DuckDBPyRelation" else private
+        assert list(answers["output_id"]) == nearest(points(ROWS)).tolist(), line
+    assert kinds == ["DuckDBPyRelation", "DataFrame", "DataFrame", "GeoDataFrame"]
 
 
 def test_make_knows_the_targets_and_ci_calls_the_test_command():

@@ -14,7 +14,7 @@ import metricdp as mdp
 from conftest import random_problem
 from metricdp import sampling
 from metricdp.integer_rows import integer_rows
-from metricdp.sampling import AliasTables, BernsteinSampler
+from metricdp.sampling import AliasTables, BernsteinSampler, _coins, draw_in_proportion
 
 
 def random_weights(rng, n_rows, n_outputs, total):
@@ -156,3 +156,52 @@ def test_what_a_seed_touched_is_marked():
     assert isinstance(seeded[:2] + 1, mdp.NotPrivate)
     assert np.array_equal(seeded, mechanism.sample(points, mdp.InsecureSeed(1)))
     assert type(mechanism.sample(points)) is np.ndarray
+
+
+class Scripted:
+    """Words from a list, for draws that chance would show once in a lifetime."""
+
+    secure = False
+
+    def __init__(self, *words):
+        self.left = list(words)
+
+    def words(self, count):
+        taken, self.left = self.left[:count], self.left[count:]
+        return np.array(taken, dtype=np.uint64)
+
+
+@pytest.mark.parametrize(
+    ("words", "drawn"),
+    [
+        ([0], 0),  # the first unit belongs to the first column
+        ([2**40 - 1], 0),
+        ([2**40, 2**62 - 1], 1),  # the only unit of a column of a quarter unit, and the coin says yes
+        ([2**40, 2**62, 5], 0),  # the coin is tied, then says no: another draw
+        ([2**40, 2**62, 0, 0, 5], 0),
+    ],
+)
+def test_weights_below_a_unit_are_drawn_by_a_coin(words, drawn):
+    source = Scripted(*words, 7, 7)
+    assert draw_in_proportion(np.array([[1.0, 2.0**-42]]), source).tolist() == [drawn]
+
+
+def test_coins_with_more_than_64_digits_are_exact():
+    chance = 2.0**-60 * (1 + 2.0**-52)  # digits 60 and 112
+    first = 2**4
+    for words, heads in (
+        ([first - 1], True),
+        ([first + 1], False),
+        ([first, 2**16 - 1], True),
+        ([first, 2**16 + 1], False),
+    ):
+        assert _coins(np.array([chance]), Scripted(*words)).tolist() == [heads]
+
+
+def test_draws_are_in_proportion_row_by_row():
+    weights = np.array([[1.0, 0.5, 0.0], [0.25, 1.0, 1e-3], [1e-300, 1.0, 1e-13]])
+    drawn = draw_in_proportion(np.repeat(weights, 100_000, axis=0), mdp.InsecureSeed(3)).reshape(3, -1)
+    counts = np.array([np.bincount(row, minlength=3) for row in drawn])
+    assert counts[0, 2] == counts[2, 0] == 0
+    assert chisquare(counts[0, :2], 1e5 * weights[0, :2] / 1.5).pvalue > 1e-4
+    assert chisquare(counts[1], 1e5 * weights[1] / weights[1].sum()).pvalue > 1e-4

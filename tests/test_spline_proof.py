@@ -176,6 +176,28 @@ def test_a_hand_made_table_on_the_border_of_its_cone():
     assert not mdp.certify(replace(mechanism, epsilon=0.49999999999999994)).holds
 
 
+def test_sums_that_agree_only_when_they_overflow_are_refused():
+    """128 weights of 2^57 sum to 2^64 and of 2^58 to 2^65, both 0 in 64 bits; every slope is within its cone."""
+    grid = Grid.from_breakpoints([[0.0, 1.0]])
+    rows = np.array([[2**57] * 128, [2**58] * 128])
+    fields = {"outputs": np.zeros((128, 1)), "bounds": grid.bounds, "p": 2.0, "method": "spline"}
+    mechanism = Spline(**fields, epsilon=1.0, step=2.0**-20, grid=grid, degree=1, table=rows)
+    assert rows.sum(axis=1).tolist() == [0, 0]
+    found = mdp.certify(mechanism)
+    assert not found.holds
+    assert "sum is too large" in found.claim
+
+
+def test_a_degree_whose_products_may_overflow_is_refused():
+    """16 times the largest weight wraps to 0 in 64 bits."""
+    grid = Grid.from_breakpoints([[0.0, 1.0]])
+    fields = {"outputs": np.zeros((2, 1)), "bounds": grid.bounds, "p": 2.0, "method": "spline"}
+    rows = np.array([[1, 2**58]] + [[2**58, 1]] * 16)
+    found = mdp.certify(Spline(**fields, epsilon=1.0, step=2.0**-20, grid=grid, degree=16, table=rows))
+    assert not found.holds
+    assert "degree" in found.claim
+
+
 def test_repair_and_integers_cost_next_to_nothing():
     mechanism = mdp.fit(random_problem(2, n_outputs=20, n_records=400, side=30.0), 0.3, "spline", cells=12)
     assert 0 <= mechanism.report["lost_to_repair_and_integers"] < 1e-6

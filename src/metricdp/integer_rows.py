@@ -17,7 +17,9 @@ __all__ = ["MOST_OUTPUTS", "fineness", "integer_rows", "rounding_mix"]
 # their size at most, must fit 64 bits.
 _FINEST, _LARGEST_SUM_BITS = 40, 58
 
-# A weight's column is drawn from the 64 − b high bits of a word.
+# Weights stay fine: beyond 2^18 outputs every doubling takes a bit from b, of which 38 are left here. Exactness would
+# bear more, for b + 1 bits of what a column keeps and the bits of its alias come to at most 59 of the 63 in an entry
+# of an alias table.
 MOST_OUTPUTS = 2**20
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metricdp._validation import FloatArray, choice, reject, table
-from metricdp.mechanisms.proportional import draw_in_proportion
 from metricdp.randomness import NotPrivate, RandomSource, SecureRandom
+from metricdp.sampling import draw_in_proportion
 
 if TYPE_CHECKING:
     from metricdp.problem import Problem

@@ -15,8 +15,8 @@ from metricdp._validation import FloatArray, finite_array, reject
 from metricdp.grid import Grid
 from metricdp.lattice import lattice_step, snap_inside
 from metricdp.mechanisms.base import Mechanism
-from metricdp.mechanisms.proportional import draw_in_proportion
 from metricdp.randomness import RandomSource
+from metricdp.sampling import draw_in_proportion
 
 __all__ = ["LogConvex", "interpolate", "rounding_cost"]
 

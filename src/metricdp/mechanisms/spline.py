@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from metricdp._validation import FloatArray, integer, positive, reject
 from metricdp.grid import Grid
 from metricdp.integer_rows import fineness, integer_rows, rounding_mix
-from metricdp.lattice import LARGEST_MULTIPLE, lattice_step, to_integers
+from metricdp.lattice import LARGEST_MULTIPLE, lattice_step, snap, to_integers
 from metricdp.mechanisms.base import Mechanism
 from metricdp.randomness import RandomSource
 from metricdp.sampling import BernsteinSampler
@@ -88,7 +88,7 @@ class Spline(Mechanism):
 
     def snap(self, points: FloatArray) -> FloatArray:
         """Return the lattice points that stand for points of the box."""
-        return np.asarray(to_integers(points, self.step) * self.step, dtype=np.float64)
+        return snap(points, self.step)
 
     def _rows(self, points: FloatArray) -> FloatArray:
         return np.asarray(self.spline.weights(self.snap(points)) @ self._control_rows)

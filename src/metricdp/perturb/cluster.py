@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeVar
 
-from metricdp._validation import reject
-from metricdp._version import __version__
+from metricdp._dask import connected, finished
 
 __all__ = ["run_on_cluster"]
 
 # How often a task may fail, or lose its worker, before it counts as the cause.
 _RETRIES = 3
-
-# Seconds to wait for the scheduler.
-_TIMEOUT = 30
 
 
 class _Task(Protocol):
@@ -33,18 +29,11 @@ def run_on_cluster(
     Tasks of a worker that dies are given to another. `work` must bear being called twice for one task, also at the
     same time, since a worker that is believed dead may be alive.
     """
-    try:
-        from distributed import Client, as_completed  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        msg = "Dask clusters need distributed; install it with: pip install 'metricdp[cluster]'"
-        raise ModuleNotFoundError(msg, name="distributed") from error
-    with Client(address, timeout=_TIMEOUT) as client:
-        _require_same_library(client.run(_library_version))
+    with connected(address, "cluster") as client:
         # Not pure: a second run with the same tasks must not be answered from memory.
         futures = {client.submit(work, task, pure=False, retries=_RETRIES): task for task in tasks}
-        for future in as_completed(list(futures)):
-            yield futures.pop(future), _answer(future)
-            future.release()
+        for future, task in finished(futures):
+            yield task, _answer(future)
 
 
 def _answer(future: Any) -> dict[str, Any]:
@@ -55,15 +44,3 @@ def _answer(future: Any) -> dict[str, Any]:
     # Only errors of the system say nothing of what is in a file.
     detail = str(error) if isinstance(error, OSError) else "see the workers' memory and logs"
     return {"error": f"{type(error).__name__}, {detail}"}
-
-
-def _library_version() -> str:
-    return __version__
-
-
-def _require_same_library(versions: dict[str, str]) -> None:
-    if not versions:
-        raise reject("cluster", "the address of a cluster with workers", "one without any")
-    for worker, version in versions.items():
-        if version != __version__:
-            raise reject("cluster", f"one that runs metricdp {__version__}", f"{version} on {worker}")

@@ -27,14 +27,15 @@ __all__: list[str] = []
 # sum, root and ε; for other norms than 1, 2 and ∞, powers add a few more. All of them count as close.
 _CLOSE = 256 * ROUNDOFF
 
-# Six times a weight must fit 64 bits; so must a row's sum, whatever it has of such weights.
-_LARGEST_WEIGHT = 2**58
+# Six times a weight (degree 3 multiplies by 3 a difference of two) must fit 64 bits, and so must a row's sum.
+_DEGREES = (1, 2, 3)
+_LARGEST_WEIGHT, _LARGEST_SUM = 2**58, 2**60
 
 
 @examine.register
 def _spline(mechanism: Spline) -> Finding:
     """Check weights ≥ 1 with one sum, and ‖g‖_q ≤ ε b at every site of every cell, for every output."""
-    fault = _table_fault(mechanism.table)
+    fault = _degree_fault(mechanism.degree) or _table_fault(mechanism.table)
     if fault:
         claim = f"Not proved to be ({mechanism.epsilon}, d_{mechanism.p:g})-mDP: {fault}."
         return Finding(holds=False, claim=claim, worst_ratio=math.inf, worst_where={}, checked=mechanism.table.size)
@@ -135,6 +136,10 @@ class _Slopes:
         return sum(slope**2 for slope in slopes) <= allowed**2
 
 
+def _degree_fault(degree: int) -> str | None:
+    return None if degree in _DEGREES else "its degree is not 1, 2 or 3"
+
+
 def _table_fault(table: NDArray[np.int64]) -> str | None:
     if table.dtype != np.int64:
         return "weights must be 64-bit integers"
@@ -142,6 +147,10 @@ def _table_fault(table: NDArray[np.int64]) -> str | None:
         return "a weight is below 1"
     if int(table.max()) > _LARGEST_WEIGHT:
         return "a weight is too large to compare exactly"
+    # Integers would wrap around, and sums that differ could agree; sums of positive floats are off by far less than
+    # there is between this limit and 2^63.
+    if float(table.sum(axis=1, dtype=np.float64).max()) > _LARGEST_SUM:
+        return "a row's sum is too large to compare exactly"
     sums = table.sum(axis=1)
     if (sums != sums[0]).any():
         return "the rows have different sums"

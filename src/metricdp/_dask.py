@@ -1,0 +1,55 @@
+"""Dask clusters, as all who use one need them. Needs the extra `cluster`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from metricdp._validation import reject
+from metricdp._version import __version__
+
+__all__ = ["connected", "finished"]
+
+# Seconds to wait for the scheduler.
+_TIMEOUT = 30
+
+T = TypeVar("T")
+
+
+@contextmanager
+def connected(address: str, parameter: str) -> Iterator[Any]:
+    """Connect a client to the scheduler at `address`, whose workers must run this version of the library.
+
+    parameter : what messages call the place where the caller was given the address.
+    """
+    try:
+        from distributed import Client  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        msg = "Dask clusters need distributed; install it with: pip install 'metricdp[cluster]'"
+        raise ModuleNotFoundError(msg, name="distributed") from error
+    with Client(address, timeout=_TIMEOUT) as client:
+        _require_same_library(client.run(_library_version), parameter)
+        yield client
+
+
+def finished(futures: dict[Any, T]) -> Iterator[tuple[Any, T]]:
+    """Yield each future that has an answer, with what it stands for; the cluster lets go of the answer afterwards."""
+    from distributed import as_completed  # noqa: PLC0415 - an extra
+
+    for future in as_completed(list(futures)):
+        yield future, futures.pop(future)
+        future.release()
+
+
+def _library_version() -> str:
+    return __version__
+
+
+def _require_same_library(versions: dict[str, str], parameter: str) -> None:
+    """Refuse a cluster without workers, or with workers whose answers would be those of another library."""
+    if not versions:
+        raise reject(parameter, "the address of a cluster with workers", "one without any")
+    for worker, version in versions.items():
+        if version != __version__:
+            raise reject(parameter, f"a cluster that runs metricdp {__version__}", f"{version} on {worker}")

@@ -1,0 +1,298 @@
+"""The SQLite file of a ledger: its tables, its transactions, and what becomes of both when a process forks."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metricdp._validation import reject
+from metricdp.errors import InvalidInputError
+from metricdp.mechanisms.base import Mechanism
+
+__all__ = ["LedgerFile", "State", "Terms", "charge", "enrolled"]
+
+_APPLICATION, _SCHEMA = 0x6D647031, 1  # "mdp1" in the file's header tells a ledger from other databases
+_CREATE = f"""
+PRAGMA journal_mode = WAL;
+PRAGMA application_id = {_APPLICATION};
+PRAGMA user_version = {_SCHEMA};
+CREATE TABLE terms (max_epsilon TEXT NOT NULL, sticky_km TEXT, key_check TEXT);
+CREATE TABLE mechanisms (id INTEGER PRIMARY KEY, sha256 TEXT NOT NULL UNIQUE, epsilon TEXT NOT NULL, p TEXT NOT NULL);
+CREATE TABLE reports (
+    user TEXT NOT NULL,
+    mechanism INTEGER NOT NULL REFERENCES mechanisms,
+    spent INTEGER NOT NULL CHECK (spent > 0),
+    count INTEGER NOT NULL CHECK (count > 0),
+    output INTEGER NOT NULL,
+    point BLOB,
+    PRIMARY KEY (user, mechanism)
+) WITHOUT ROWID;
+"""
+# FULL: a charge is on the disk before its output is released, so a power cut cannot undo it. When the log is moved into
+# the database is up to `LedgerFile`; once it was, the next transaction cuts it short. 64 MB of cache.
+_SETUP = """
+PRAGMA synchronous = FULL;
+PRAGMA wal_autocheckpoint = 0;
+PRAGMA journal_size_limit = 0;
+PRAGMA temp_store = MEMORY;
+PRAGMA cache_size = -65536;
+CREATE TEMP TABLE batch (code INTEGER PRIMARY KEY, user TEXT NOT NULL);
+"""
+_STATE = """
+SELECT IFNULL((SELECT SUM(spent) FROM reports WHERE user = batch.user), 0), IFNULL(own.output, -1), own.point
+FROM temp.batch LEFT JOIN reports AS own ON own.user = batch.user AND own.mechanism = ? ORDER BY batch.code
+"""
+_CHARGE = """
+INSERT INTO reports (user, mechanism, spent, count, output, point) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (user, mechanism) DO UPDATE SET spent = spent + excluded.spent, count = count + excluded.count,
+    output = excluded.output, point = excluded.point
+"""
+
+# How long a process waits for others that write.
+_PATIENCE_SECONDS = 60.0
+
+# Bytes in the log from which on it is moved into the database.
+_LONG_LOG = 2**22
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a ledger is made with and cannot change; `key_check` is the hash of nothing under the key for ids."""
+
+    max_epsilon: float | None
+    sticky_km: float | None
+    key_check: str | None
+
+    def refuse_others(self, wanted: Terms) -> None:
+        """Raise if somebody wants other terms; who names no limit takes them as they are."""
+        if wanted.key_check != self.key_check:
+            rule = "left out" if self.key_check is None else "the one that the ledger was made with"
+            raise reject("user_key", rule, "none" if wanted.key_check is None else "another")
+        for name in ("max_epsilon", "sticky_km"):
+            made, want = getattr(self, name), getattr(wanted, name)
+            as_made = want is None and wanted.max_epsilon is None
+            if want != made and not as_made:
+                raise reject(name, f"{made}, which the ledger was made with", want)
+
+
+class LedgerFile:
+    """The SQLite file: one connection, which threads use in turn and which does not cross a fork."""
+
+    def __init__(self, path: Path, wanted: Terms) -> None:
+        self.path = path
+        self.lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._closed = False
+        if not path.exists():
+            _make(path, wanted)
+        self._identity = self._found()
+        try:
+            terms = self._terms()
+            terms.refuse_others(wanted)
+        except BaseException:
+            self.close()
+            raise
+        assert terms.max_epsilon is not None
+        self.max_epsilon, self.sticky_km = terms.max_epsilon, terms.sticky_km
+        _FILES.add(self)
+
+    def read(self, query: str, *values: str) -> list[Any]:
+        """Return the rows that a query finds."""
+        with self.lock, _explained(self.path):
+            return self._connected().execute(query, values).fetchall()
+
+    @contextmanager
+    def transaction(self, names: list[str]) -> Iterator[sqlite3.Connection]:
+        """Lock the file for writing, with the persons of a batch at hand; at the end all is on the disk."""
+        with self.lock, _explained(self.path):
+            database = self._connected()
+            self._move_long_log(database)
+            with _begun(database, "BEGIN"):  # touches the temporary table only, so nobody has to wait
+                database.execute("DELETE FROM temp.batch")
+                database.executemany("INSERT INTO temp.batch VALUES (?, ?)", enumerate(names))
+            with _begun(database, "BEGIN IMMEDIATE"):
+                # What is charged to a file that was deleted or replaced would be forgotten.
+                if self._found() != self._identity:
+                    msg = f"the ledger {str(self.path)!r} was replaced by another file while it was open"
+                    raise OSError(msg)
+                yield database
+
+    def close(self) -> None:
+        """Close the file for good."""
+        with self.lock:
+            self._closed = True
+            self.disconnect()
+
+    def disconnect(self) -> None:
+        """End the connection; the next use makes another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._closed:
+            msg = "the ledger is closed"
+            raise ValueError(msg)
+        if self._connection is None:
+            self._connection = _connection(self.path)
+        return self._connection
+
+    def _move_long_log(self, database: sqlite3.Connection) -> None:
+        """Move what the log holds into the database, if it is much, while nobody can write.
+
+        Left alone, SQLite does this while others write, and versions before 3.51.3 may then lose what was written
+        (https://sqlite.org/wal.html, "The WAL-Reset Bug").
+        """
+        log = self.path.with_name(f"{self.path.name}-wal")
+        if log.exists() and log.stat().st_size > _LONG_LOG:
+            with _begun(database, "BEGIN IMMEDIATE"), closing(_connection(self.path)) as other:
+                other.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def _terms(self) -> Terms:
+        marks = self.read("SELECT application_id, user_version FROM pragma_application_id, pragma_user_version")
+        if marks != [(_APPLICATION, _SCHEMA)]:
+            msg = f"`path` must be a metricdp ledger of format {_SCHEMA}, got {str(self.path)!r}, another database"
+            raise InvalidInputError(msg)
+        rows = self.read("SELECT max_epsilon, sticky_km, key_check FROM terms")
+        try:
+            ((limit, radius, check),) = rows
+            return Terms(float(limit), None if radius is None else float(radius), check)
+        except (TypeError, ValueError) as error:
+            msg = f"`path` must be a metricdp ledger, got {str(self.path)!r}: its terms are damaged"
+            raise InvalidInputError(msg) from error
+
+    def _found(self) -> tuple[int, int]:
+        status = self.path.stat()
+        return status.st_dev, status.st_ino
+
+
+def _connection(path: Path) -> sqlite3.Connection:
+    # "rw" opens what is there and makes nothing new; threads take turns by a lock.
+    address, patience = f"{path.as_uri()}?mode=rw", _PATIENCE_SECONDS
+    database = sqlite3.connect(address, uri=True, timeout=patience, isolation_level=None, check_same_thread=False)
+    try:
+        database.executescript(_SETUP)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _make(path: Path, terms: Terms) -> None:
+    """Make an empty ledger; of several processes that do so at once, one succeeds and all will use its file."""
+    if terms.max_epsilon is None:
+        raise reject("max_epsilon", "given for a new ledger", None)
+    # Made aside and linked, so that the file appears whole. SQLite gives the files beside it the same mode.
+    aside = path.parent / f".{path.name}.{secrets.token_hex(8)}.tmp"
+    os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    try:
+        with _explained(path), closing(sqlite3.connect(aside, isolation_level=None)) as database:
+            database.executescript(_CREATE)
+            radius = None if terms.sticky_km is None else repr(terms.sticky_km)
+            values = (repr(terms.max_epsilon), radius, terms.key_check)
+            database.execute("INSERT INTO terms VALUES (?, ?, ?)", values)
+        with suppress(FileExistsError):
+            path.hardlink_to(aside)
+    finally:
+        aside.unlink()
+
+
+@contextmanager
+def _begun(database: sqlite3.Connection, how: str) -> Iterator[None]:
+    database.execute(how)
+    try:
+        yield
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into those that a caller can tell apart; none of them names a person."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR):
+            msg = f"`path` must be a metricdp ledger, got {str(path)!r}: {error}"
+            raise InvalidInputError(msg) from error
+        if code == sqlite3.SQLITE_BUSY:
+            msg = f"the ledger {str(path)!r} was locked for {_PATIENCE_SECONDS:g} s; nothing was charged or released"
+            raise TimeoutError(msg) from error
+        msg = f"the ledger {str(path)!r} could not be used ({error}); nothing was released"
+        raise OSError(msg) from error
+
+
+@dataclass(frozen=True)
+class State:
+    """Where the persons of a batch stand: units spent in all; last output (-1: none) and point from one mechanism."""
+
+    spent: NDArray[np.int64]
+    outputs: NDArray[np.int64]
+    points: Sequence[bytes | None]
+
+    @classmethod
+    def read(cls, database: sqlite3.Connection, mechanism: int) -> State:
+        """Return the state of the batch that the transaction was begun with, in its order."""
+        spent, outputs, points = zip(*database.execute(_STATE, (mechanism,)), strict=True)
+        return cls(np.array(spent, dtype=np.int64), np.array(outputs, dtype=np.int64), points)
+
+
+def enrolled(database: sqlite3.Connection, mechanism: Mechanism, sha256: str) -> int:
+    """Return the ledger's number for a mechanism, a new one if need be."""
+    found = database.execute("SELECT id FROM mechanisms WHERE sha256 = ?", (sha256,)).fetchone()
+    if found is not None:
+        return int(found[0])
+    p = repr(float(mechanism.p))
+    other = database.execute("SELECT p FROM mechanisms WHERE p != ?", (p,)).fetchone()
+    if other is not None:
+        # Budgets for different distances have no sum.
+        raise reject("mechanism", f"private with p = {other[0]} like the others in the ledger", f"p = {p}")
+    values = (sha256, repr(float(mechanism.epsilon)), p)
+    return database.execute("INSERT INTO mechanisms (sha256, epsilon, p) VALUES (?, ?, ?)", values).lastrowid or 0
+
+
+def charge(database: sqlite3.Connection, rows: Iterable[tuple[Any, ...]]) -> None:
+    """Add (user, mechanism, spent, count, output, point) to what persons have had from mechanisms."""
+    database.executemany(_CHARGE, rows)
+
+
+# SQLite's locks belong to a process, and its bookkeeping of them would be inherited without the locks. So connections
+# end before a fork, and both sides connect again when they need to.
+_FILES: weakref.WeakSet[LedgerFile] = weakref.WeakSet()
+_FORKING: list[LedgerFile] = []
+
+
+def _before_fork() -> None:
+    for file in sorted(_FILES, key=id):
+        file.lock.acquire()  # waits for other threads' transactions
+        _FORKING.append(file)
+        file.disconnect()
+
+
+def _after_fork_in_parent() -> None:
+    while _FORKING:
+        _FORKING.pop().lock.release()
+
+
+def _after_fork_in_child() -> None:
+    while _FORKING:
+        _FORKING.pop().lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
