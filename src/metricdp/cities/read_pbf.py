@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from metricdp._optional import optional
 from metricdp.cities._checks import Source, check_lengths, check_nodes, index_of_ids
-from metricdp.cities._optional import optional
 from metricdp.cities.network import RoadNetwork
 from metricdp.errors import InvalidInputError
 
@@ -30,11 +30,11 @@ def read_pbf(path: Path, name: str | None = None, network_type: str = "driving")
     network_type : str
         Which roads: "driving", "driving+service", "walking", "cycling" or "all".
     """
-    pyrosm = optional("pyrosm", "Reading an .osm.pbf file")
-    graphs = optional("pyrosm.graphs", "Reading an .osm.pbf file")
+    pyrosm = optional("pyrosm", "cities", "Reading an .osm.pbf file")
+    graphs = optional("pyrosm.graphs", "cities", "Reading an .osm.pbf file")
     errors = (
-        optional("pyrosm.exceptions", "Reading an .osm.pbf file").PBFException,
-        optional("google.protobuf.message", "Reading an .osm.pbf file").Error,
+        optional("pyrosm.exceptions", "cities", "Reading an .osm.pbf file").PBFException,
+        optional("google.protobuf.message", "cities", "Reading an .osm.pbf file").Error,
         *(zlib.error, struct.error, EOFError, OSError, ValueError),
     )
     try:

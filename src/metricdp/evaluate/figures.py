@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from metricdp._validation import FloatArray, table
 from metricdp.audit import Ratios
+from metricdp.evaluate.canvas import empty_figure
 from metricdp.mechanisms.base import Mechanism
 from metricdp.metric import norm
 from metricdp.problem import Problem
@@ -100,13 +101,6 @@ def _unit_ball(p: float) -> FloatArray:
 
 
 def _figure(width_in: float, height_in: float) -> tuple[Figure, Any]:
-    """Return a figure that needs no screen and is not kept in pyplot's list."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - an extra
-        from matplotlib.figure import Figure  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        msg = "Figures need matplotlib; install it with: pip install 'metricdp[plots]'"
-        raise ModuleNotFoundError(msg, name="matplotlib") from error
-    figure = Figure(figsize=(width_in, height_in), dpi=130, layout="constrained")
-    FigureCanvasAgg(figure)
+    """Return a figure with one panel."""
+    figure = empty_figure(width_in, height_in, dpi=130)
     return figure, figure.add_subplot()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from metricdp.evaluate.canvas import empty_figure
 from metricdp.reproduce.ratios import BIN_EDGES
 
 if TYPE_CHECKING:
@@ -145,15 +146,8 @@ def granularity_picture(table: pd.DataFrame, city: str) -> bytes:
 
 
 def _canvas(rows: int, columns: int, width_in: float, height_in: float, *, share: str) -> tuple[Figure, list[Any]]:
-    """Return a figure that needs no screen, and its panels in reading order."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - an extra
-        from matplotlib.figure import Figure  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        msg = "Pictures need matplotlib; install it with: pip install 'metricdp[plots]'"
-        raise ModuleNotFoundError(msg, name="matplotlib") from error
-    figure = Figure(figsize=(columns * width_in, rows * height_in), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
+    """Return a figure and its panels in reading order."""
+    figure = empty_figure(columns * width_in, rows * height_in, dpi=110)
     panels = figure.subplots(rows, columns, squeeze=False, sharex=share == "all", sharey=share == "all")
     return figure, list(panels.ravel())
 

@@ -1,4 +1,4 @@
-"""Packages that only some city formats need, imported when they are needed."""
+"""Packages of the extras, imported when they are needed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 __all__ = ["optional"]
 
 
-def optional(module: str, purpose: str) -> Any:
-    """Import `module`, or say how to install what `purpose` needs."""
+def optional(module: str, extra: str, purpose: str) -> Any:
+    """Import `module`, or say that `purpose` needs the package and which extra brings it."""
     package = module.partition(".")[0]
     try:
         return importlib.import_module(module)
@@ -17,5 +17,5 @@ def optional(module: str, purpose: str) -> Any:
         # A module missing inside an installed package is that package's fault, and its own message says so.
         if error.name is None or error.name.partition(".")[0] != package:
             raise
-        message = f"{purpose} needs the package {package}; install it with: pip install 'metricdp[cities]'"
+        message = f"{purpose} needs the package {package}; install it with: pip install 'metricdp[{extra}]'"
         raise ModuleNotFoundError(message, name=package) from error
