@@ -25,6 +25,7 @@ FORBIDDEN = {
     "_ledger_batch.py": {"programs", "solvers", "methods", "cities", "fit", "cli", "files", "mechanisms", "ledger"},
     "perturb": {"programs", "solvers", "methods", "cities", "fit", "cli", "evaluate", "reproduce", "problem"},
     "cities": {"programs", "solvers", "methods", "mechanisms", "files"},
+    "service": {"programs", "solvers", "methods", "fit", "cli", "evaluate", "reproduce", "problem"},
 }
 
 
@@ -49,5 +50,6 @@ def test_nothing_downstream_is_imported_upstream(room):
         for names in imports(path)
         if names[0] in FORBIDDEN[room]
     }
-    # A mechanism saves itself; the import happens when it does.
-    assert known <= {("mechanisms/base.py", "files")}
+    # A mechanism saves itself; the import happens when it does. The service's demo fits mechanisms, once.
+    allowed = {("mechanisms/base.py", "files"), ("service/demo.py", "fit"), ("service/demo.py", "problem")}
+    assert known <= allowed

@@ -14,8 +14,10 @@ from metricdp.cli.city import cities_app
 from metricdp.cli.compare import compare_command
 from metricdp.cli.demo import demo_command
 from metricdp.cli.fit import fit_command
+from metricdp.cli.keys import keys_app
 from metricdp.cli.perturb import perturb_command
 from metricdp.cli.reproduce import reproduce_command
+from metricdp.cli.serve import serve_command
 from metricdp.errors import InvalidInputError, NotCertified, SolverError
 
 __all__ = ["app", "main"]
@@ -32,7 +34,9 @@ app.command("audit")(audit_command)
 app.command("compare")(compare_command)
 app.command("perturb")(perturb_command)
 app.command("reproduce")(reproduce_command)
+app.command("serve")(serve_command)
 app.add_typer(cities_app, name="cities")
+app.add_typer(keys_app, name="keys")
 
 
 def main() -> None:

@@ -91,10 +91,14 @@ class Mechanism(ABC):
         def draw(part: slice) -> None:
             drawn[part] = self._draw(self._clamped(points[part]), source)
 
+        parts = list(self._chunks(len(points), self._drawn_at_once))
         # A secure source has no state, so threads may share it; a seed must be used in one order.
         workers = (os.cpu_count() or 1) if isinstance(source, SecureRandom) else 1
-        with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(draw, self._chunks(len(points), self._drawn_at_once)))
+        if len(parts) > 1:
+            with ThreadPoolExecutor(workers) as pool:
+                list(pool.map(draw, parts))
+        elif parts:
+            draw(parts[0])  # starting threads would take longer than a few draws
         return drawn if source.secure else drawn.view(NotPrivate)
 
     def snap(self, points: FloatArray) -> FloatArray:

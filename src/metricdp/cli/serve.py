@@ -1,0 +1,126 @@
+"""`metricdp serve`: the HTTP service and its page."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from metricdp import cities
+from metricdp._validation import reject
+from metricdp.cli._console import errors, out, progress_bar
+from metricdp.service.settings import LedgerOptions, Settings
+
+__all__ = ["serve_command"]
+
+_DEMO_CITY = "helsinki"
+
+
+def serve_command(
+    files: Annotated[list[Path] | None, typer.Argument(help="Mechanism files; the first is the default.")] = None,
+    *,
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8080,
+    ledger: Annotated[Path | None, typer.Option(help="File that keeps what each person has spent.")] = None,
+    max_epsilon: Annotated[float | None, typer.Option(help="What each person may spend in all.")] = None,
+    beyond: Annotated[str, typer.Option(help="Once it is spent: refuse (null), or repeat-last.")] = "refuse",
+    sticky_km: Annotated[
+        float | None, typer.Option(help="Repeat the last report while a person stays this close; see the docs first.")
+    ] = None,
+    user_key_file: Annotated[
+        Path | None, typer.Option(help="16 to 64 secret bytes, for a ledger that holds no ids.")
+    ] = None,
+    keys: Annotated[Path | None, typer.Option(help="File of API keys: see `metricdp keys`.")] = None,
+    open_to_all: Annotated[bool, typer.Option("--open", help="Listen beyond this machine without keys.")] = False,
+    requests_per_second: Annotated[
+        int | None, typer.Option(min=1, help="Limit of keys that name none; without keys, of all callers together.")
+    ] = None,
+    points_per_second: Annotated[int | None, typer.Option(min=1, help="Likewise, for points.")] = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Answer /v1/probabilities; only for looking on your own machine.")
+    ] = False,
+    page: Annotated[bool, typer.Option("--page", help="Serve the page too; turns probabilities on.")] = False,
+    city: Annotated[str | None, typer.Option(help="City whose roads the page draws: see `metricdp cities`.")] = None,
+    tiles: Annotated[str | None, typer.Option(help="Map tiles for the page: https://…/{z}/{x}/{y}.png.")] = None,
+    cors: Annotated[list[str] | None, typer.Option(help="Origin of another page that may call the service.")] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Another name under which the service may be called.")
+    ] = None,
+    max_points: Annotated[int, typer.Option(min=1, help="Most points of one request.")] = 100_000,
+    max_body_mb: Annotated[int, typer.Option(min=1, help="Largest body of a request.")] = 16,
+    demo: Annotated[bool, typer.Option("--demo", help="Fit Helsinki into ./demo and show the page.")] = False,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="With --demo: open the page.")] = True,
+    access_log: Annotated[bool, typer.Option("--access-log/--no-access-log", help="One line per request.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Write logs as JSON lines.")] = False,
+) -> None:
+    """Serve mechanisms over HTTP: private reports for devices and gateways, and a page to look at them."""
+    from metricdp.service._packages import require_packages  # noqa: PLC0415 - an extra
+
+    require_packages()
+    from metricdp.service.server import run  # noqa: PLC0415 - an extra
+
+    chosen = tuple(files or ())
+    if demo:
+        if chosen:
+            raise reject("--demo", "given without files, since it fits its own", " ".join(map(str, chosen)))
+        chosen, page, city = _demo_files(), True, city or _DEMO_CITY
+    settings = Settings(
+        files=chosen,
+        ledger=_ledger(ledger, max_epsilon, beyond, sticky_km, user_key_file),
+        keys=keys,
+        page=page,
+        probabilities=probabilities,
+        city=None if city is None else cities.load(city),
+        tiles=tiles,
+        cors=tuple(cors or ()),
+        hosts=tuple(allow_host or ()),
+        open=open_to_all,
+        requests_per_second=requests_per_second,
+        points_per_second=points_per_second,
+        max_points=max_points,
+        max_body_bytes=max_body_mb * 1_000_000,
+        access_log=access_log,
+        json_logs=as_json,
+    )
+    run(settings, host, port, on_ready=_announcer(browser=demo and browser, page=page, as_json=as_json))
+
+
+def _demo_files() -> tuple[Path, ...]:
+    from metricdp.service.demo import fit_demo  # noqa: PLC0415 - fits, which a service does not
+
+    with progress_bar("fitting Helsinki") as progress:
+        return tuple(fit_demo(Path("demo"), progress))
+
+
+def _ledger(
+    path: Path | None, max_epsilon: float | None, beyond: str, sticky_km: float | None, user_key_file: Path | None
+) -> LedgerOptions | None:
+    if path is not None:
+        user_key = None if user_key_file is None else user_key_file.read_bytes()
+        return LedgerOptions(path, max_epsilon, beyond, sticky_km, user_key)
+    options = {"--max-epsilon": max_epsilon, "--sticky-km": sticky_km, "--user-key-file": user_key_file}
+    for option, value in options.items():
+        if value is not None:
+            raise reject(option, "given together with --ledger", value)
+    return None
+
+
+def _announcer(*, browser: bool, page: bool, as_json: bool) -> Callable[[str], None]:
+    def announce(url: str) -> None:
+        if as_json:
+            sys.stdout.write(json.dumps({"url": url}) + "\n")
+        else:
+            out.print(f"serving on {url}" + (" (the page is there too)" if page else ""), soft_wrap=True)
+            errors.print("Ctrl+C stops it; requests under way are finished", style="dim")
+        sys.stdout.flush()
+        if browser:
+            # A browser may take its time to start, and requests need not wait for it.
+            threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+
+    return announce

@@ -1,0 +1,257 @@
+"""Draws for many requests at once: those that arrive together, or while the ledger writes, share one call."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metricdp._validation import FloatArray
+from metricdp.errors import InvalidInputError
+from metricdp.ledger import Ledger
+from metricdp.service.problems import Problem
+from metricdp.service.registry import Served
+
+__all__ = ["Draws"]
+
+_LOG = logging.getLogger("metricdp.service")
+
+Ids = NDArray[np.integer[Any]]
+
+# How long a draw may keep all other requests waiting; what takes longer goes to a thread.
+_INLINE_SECONDS = 0.004
+
+# How long a failed transaction counts against the ledger.
+_FAILING_SECONDS = 5.0
+
+# Points of one transaction, unless a single request has more: so nobody waits for long behind others.
+_MOST_TOGETHER = 20_000
+
+
+@dataclass(eq=False)
+class _Asked:
+    points: FloatArray
+    degrees: bool
+    users: Sequence[str | int] | None
+    answer: asyncio.Future[Ids]
+
+
+@dataclass(eq=False)
+class _Group:
+    """Requests for one mechanism that wait for the same call."""
+
+    served: Served
+    asked: list[_Asked] = field(default_factory=list)
+    n_points: int = 0
+
+    def add(self, one: _Asked) -> None:
+        self.asked.append(one)
+        self.n_points += len(one.points)
+
+    def points(self) -> FloatArray:
+        """Return the points of all requests in the mechanism's coordinates."""
+        together = np.concatenate([one.points for one in self.asked])
+        degrees = np.repeat([one.degrees for one in self.asked], [len(one.points) for one in self.asked])
+        if degrees.any():
+            # Projected together: for a single point, the checks would take longer than everything else.
+            together[degrees] = self.served.mechanism.projection.to_xy_km(*together[degrees].T)
+        return together
+
+    def users(self) -> NDArray[np.object_]:
+        names: list[str | int] = []
+        for one in self.asked:
+            names.extend(one.users or ())
+        together = np.empty(len(names), dtype=object)
+        together[:] = names
+        return together
+
+    def sampled(self) -> Ids:
+        return self.served.mechanism.sample(self.points())
+
+    def charged(self, ledger: Ledger) -> Ids:
+        return ledger.sample(self.served.mechanism, self.users(), self.points())
+
+    def release(self, drawn: Ids) -> None:
+        start = 0
+        for one in self.asked:
+            end = start + len(one.points)
+            if not one.answer.done():  # a request that was cancelled waits no more
+                one.answer.set_result(drawn[start:end])
+            start = end
+
+    def fail(self, error: Callable[[], Exception]) -> None:
+        for one in self.asked:
+            if not one.answer.done():
+                one.answer.set_exception(error())
+
+
+class Draws:
+    """Draws outputs, with or without a ledger.
+
+    Parameters
+    ----------
+    ledger : Ledger, optional
+        Charges every draw.
+    max_waiting : int
+        Points that may wait for the ledger.
+    on_transaction : callable
+        Told how many requests and points each transaction held.
+
+    Guarantee
+    ---------
+    Every output is an independent exact draw at its own point (`Mechanism.sample`), as if each request had been alone.
+    With a ledger, an output is released only after the transaction that charges for it is on the disk. Requests
+    of one person are charged in the order in which they arrived, per mechanism.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger | None = None,
+        *,
+        max_waiting: int = 1_000_000,
+        on_transaction: Callable[[int, int], None] = lambda _requests, _points: None,
+    ) -> None:
+        self._ledger, self._max_waiting, self._on_transaction = ledger, max_waiting, on_transaction
+        self._open: dict[Served, _Group] = {}
+        self._waiting: list[_Group] = []
+        self._n_waiting = 0
+        self._writer: asyncio.Task[None] | None = None
+        self._aside: set[asyncio.Task[None]] = set()
+        # One thread: the ledger does one transaction at a time anyway.
+        self._ledger_thread = ThreadPoolExecutor(1, "ledger")
+        self._probe: asyncio.Task[bool] | None = None
+        self._failed_at = -math.inf
+
+    async def draw(
+        self, served: Served, points: FloatArray, *, degrees: bool = False, users: Sequence[str | int] | None = None
+    ) -> Ids:
+        """Return an output per point; -1 where the ledger refuses. Points and users must have been checked.
+
+        Parameters
+        ----------
+        served : Served
+            The mechanism.
+        points : (m, N) array
+            In the mechanism's coordinates, or longitudes and latitudes.
+        degrees : bool
+            Which of both.
+        users : sequence, optional
+            Whom the ledger charges.
+
+        Raises
+        ------
+        Problem
+            503 if too many wait, or the ledger cannot be used; nothing was released then.
+        """
+        asked = _Asked(points, degrees, users, asyncio.get_running_loop().create_future())
+        if self._ledger is not None:
+            self._queue(served, asked)
+        else:
+            self._join(served, asked)
+        return await asked.answer
+
+    def _join(self, served: Served, asked: _Asked) -> None:
+        group = self._open.get(served)
+        if group is None:
+            group = self._open[served] = _Group(served)
+            # After the requests whose bytes have arrived by now have been read.
+            asyncio.get_running_loop().call_soon(self._draw_group, group)
+        group.add(asked)
+
+    def _draw_group(self, group: _Group) -> None:
+        del self._open[group.served]
+        if group.n_points * group.served.seconds_per_point > _INLINE_SECONDS:
+            task = asyncio.create_task(self._draw_aside(group))
+            self._aside.add(task)  # the loop itself holds no more than a weak reference
+            task.add_done_callback(self._aside.discard)
+            return
+        try:
+            group.release(group.sampled())
+        except Exception as error:  # noqa: BLE001 - each request reports it
+            group.fail(lambda: error)
+
+    async def _draw_aside(self, group: _Group) -> None:
+        try:
+            group.release(await asyncio.to_thread(group.sampled))
+        except Exception as error:  # noqa: BLE001 - each request reports it
+            group.fail(lambda: error)
+
+    def _queue(self, served: Served, asked: _Asked) -> None:
+        count = len(asked.points)
+        if self._n_waiting and self._n_waiting + count > self._max_waiting:
+            raise Problem.busy("Too many points wait for the ledger.")
+        self._n_waiting += count
+        # The last one, so that nobody's later request overtakes an earlier one.
+        group = next((one for one in reversed(self._waiting) if one.served is served), None)
+        if group is None or group.n_points + count > _MOST_TOGETHER:
+            group = _Group(served)
+            self._waiting.append(group)
+        group.add(asked)
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write())
+
+    async def _write(self) -> None:
+        """Do one transaction after the other, each with all that gathered during the last."""
+        # Requests that arrived together with the first join its transaction.
+        await asyncio.sleep(0)
+        try:
+            while self._waiting:
+                group = self._waiting.pop(0)
+                await self._transaction(group)
+                self._n_waiting -= group.n_points
+        finally:
+            self._writer = None
+
+    async def _transaction(self, group: _Group) -> None:
+        assert self._ledger is not None
+        loop = asyncio.get_running_loop()
+        try:
+            drawn = await loop.run_in_executor(self._ledger_thread, group.charged, self._ledger)
+        except (TimeoutError, OSError, InvalidInputError, ValueError) as error:
+            self._failed_at = time.monotonic()
+            # Messages of the ledger name its file and no person, but the client needs neither.
+            _LOG.error("the ledger could not be used: %s", type(error).__name__)
+            group.fail(lambda: Problem.busy("The ledger could not be used; nothing was released."))
+        except Exception as error:  # noqa: BLE001 - each request reports it
+            group.fail(lambda: error)
+        else:
+            self._failed_at = -math.inf
+            self._on_transaction(len(group.asked), group.n_points)
+            group.release(drawn)
+
+    async def ledger_usable(self, seconds: float = 2.0) -> bool:
+        """Tell whether the ledger can be read within a few seconds and no transaction has failed just now."""
+        if self._ledger is None:
+            return True
+        if self._probe is None or self._probe.done():
+            self._probe = asyncio.create_task(self._read_ledger())
+        done, _ = await asyncio.wait([self._probe], timeout=seconds)
+        # Not for ever: a service that counts as failing is asked nothing and could never show that it has recovered.
+        failing = time.monotonic() - self._failed_at < _FAILING_SECONDS
+        return bool(done) and self._probe.result() and not failing
+
+    async def _read_ledger(self) -> bool:
+        assert self._ledger is not None
+        try:
+            await asyncio.to_thread(self._ledger.spent, "readyz")
+        except (TimeoutError, OSError, InvalidInputError, ValueError):
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Finish what waits and close the ledger."""
+        if self._writer is not None:
+            await self._writer
+        if self._probe is not None:
+            await asyncio.wait([self._probe], timeout=2.0)
+        self._ledger_thread.shutdown(wait=True)
+        if self._ledger is not None:
+            self._ledger.close()

@@ -1,0 +1,171 @@
+"""API keys: made once, kept as hashes, read again when their file changes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from metricdp._atomic import atomic_file
+from metricdp._validation import integer, reject
+from metricdp.errors import InvalidInputError
+
+__all__ = ["Key", "KeyRing", "add_key", "read_keys", "revoke_key"]
+
+_FORMAT = 1
+_PREFIX = "mdp_"
+_LARGEST_FILE = 16_000_000
+_LONGEST_NAME = 64
+
+# How long a revocation may go unnoticed.
+_CHECK_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Key:
+    """What is known of a key: everything but the key.
+
+    name : for logs and people.
+    sha256 : of the key's text. Keys are 256 random bits, which nobody can guess or look up, so a fast hash without salt
+        is enough; slow ones are for passwords.
+    created, revoked : when, as ISO 8601 text.
+    requests_per_second, points_per_second : limits; the service's own if None.
+    """
+
+    name: str
+    sha256: str
+    created: str
+    requests_per_second: int | None = None
+    points_per_second: int | None = None
+    revoked: str | None = None
+
+
+class KeyRing:
+    """The keys of a file, which is read again at most half a second after it has changed.
+
+    A file that is missing or damaged may hide a revocation, so no key is accepted until it can be read again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.readable = True
+        self._keys = _by_hash(read_keys(path))
+        self._state = _state(path)
+        self._checked = time.monotonic()
+
+    def find(self, text: str) -> Key | None:
+        """Return the key of this text, or None if there is none or it was revoked.
+
+        Keys are looked up by their hash, so how long it takes tells nothing of how close a guess was.
+        """
+        self.refresh()
+        key = self._keys.get(_hash(text)) if self.readable else None
+        return None if key is None or key.revoked is not None else key
+
+    def refresh(self, *, at_once: bool = False) -> bool:
+        """Read the file again if it has changed; return whether it can be read."""
+        now = time.monotonic()
+        if now - self._checked < _CHECK_SECONDS and not at_once:
+            return self.readable
+        self._checked = now
+        found = _state(self.path)
+        if found != self._state:
+            self._state = found
+            try:
+                self._keys, self.readable = _by_hash(read_keys(self.path)), True
+            except (InvalidInputError, OSError):
+                self.readable = False
+        return self.readable
+
+
+def add_key(
+    path: Path, name: str, *, requests_per_second: int | None = None, points_per_second: int | None = None
+) -> str:
+    """Add a key to a file, made with mode 0600 if there is none, and return the key's text: it is kept nowhere."""
+    keys = read_keys(path) if path.exists() else []
+    if not name or not name.isprintable() or len(name) > _LONGEST_NAME:
+        raise reject("name", f"1 to {_LONGEST_NAME} printable letters", repr(name))
+    if any(key.name == name for key in keys):
+        raise reject("name", "the name of no other key, revoked ones included", repr(name))
+    for option, value in (("requests_per_second", requests_per_second), ("points_per_second", points_per_second)):
+        if value is not None:
+            integer(option, value, 1)
+    text = _PREFIX + secrets.token_urlsafe(32)
+    _write(path, [*keys, Key(name, _hash(text), _now(), requests_per_second, points_per_second)])
+    return text
+
+
+def revoke_key(path: Path, name: str) -> Key:
+    """Mark a key as revoked; it stays in the file, so that its name is not given to another."""
+    keys = read_keys(path)
+    found = next((key for key in keys if key.name == name), None)
+    if found is None:
+        raise reject("name", "the name of a key", repr(name))
+    revoked = found if found.revoked is not None else replace(found, revoked=_now())
+    _write(path, [revoked if key is found else key for key in keys])
+    return revoked
+
+
+def read_keys(path: Path) -> list[Key]:
+    """Read a file of keys."""
+    if path.stat().st_size > _LARGEST_FILE:
+        raise reject("keys", f"a file of at most {_LARGEST_FILE:,} bytes", "a larger one")
+    try:
+        contents = json.loads(path.read_bytes())
+        if contents["format"] != _FORMAT:
+            raise reject("format", f"{_FORMAT}", "another")
+        keys = [_checked(entry) for entry in contents["keys"]]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        # Not `from error`: its message may quote the file.
+        msg = f"`keys` must be a file made by `metricdp keys`, got {os.fspath(path)!r}: {type(error).__name__}"
+        raise InvalidInputError(msg) from None
+    if len({key.name for key in keys}) < len(keys):
+        raise reject("keys", "a file of keys with different names", repr(os.fspath(path)))
+    return keys
+
+
+def _checked(entry: Mapping[str, Any]) -> Key:
+    key = Key(**entry)
+    hexadecimal = isinstance(key.sha256, str) and len(key.sha256) == 64 and set(key.sha256) <= set("0123456789abcdef")
+    texts = isinstance(key.name, str) and isinstance(key.created, str) and isinstance(key.revoked, (str, type(None)))
+    if not (hexadecimal and texts and key.name.isprintable()):
+        raise reject("key", "made by `metricdp keys`", "another")
+    for limit in (key.requests_per_second, key.points_per_second):
+        if limit is not None:
+            integer("limit", limit, 1)
+    return key
+
+
+def _write(path: Path, keys: list[Key]) -> None:
+    text = json.dumps({"format": _FORMAT, "keys": [asdict(key) for key in keys]}, indent=1) + "\n"
+    with atomic_file(path) as stream:
+        if hasattr(os, "fchmod"):
+            os.fchmod(stream.fileno(), 0o600)
+        stream.write(text.encode())
+
+
+def _by_hash(keys: list[Key]) -> dict[str, Key]:
+    return {key.sha256: key for key in keys}
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

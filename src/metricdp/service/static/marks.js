@@ -1,0 +1,147 @@
+// Everything on the map that is not ground: the box, the two radii, the outputs as lights, the draws.
+
+import { ranked, unitBall } from "./measure.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+const SMALLEST = 3.5; // pixels: what is hardly ever reported still shows where it is
+const MANY = 60; // outputs; beyond this only the larger lights carry their number
+
+export class Marks {
+  constructor(svg, hover) {
+    this.svg = svg;
+    this.hover = hover;
+    this.shapes = {};
+    for (const name of ["box", "protect"]) this.shapes[name] = add(svg, "path", { class: name });
+    this.lights = add(svg, "g", { class: "lights" });
+    for (const name of ["edge", "accuracy"]) this.shapes[name] = add(svg, "path", { class: name });
+    this.shapes.link = add(svg, "line", { class: "link" });
+    this.labels = add(svg, "g", { class: "labels" });
+    this.shapes.ray = add(svg, "line", { class: "ray" });
+    this.shapes.report = add(svg, "circle", { class: "report", r: 7 });
+    this.items = [];
+    this.flight = 0;
+  }
+
+  /** Make one light per output. */
+  outputs(count) {
+    this.lights.replaceChildren();
+    this.labels.replaceChildren();
+    this.order = "";
+    this.items = Array.from({ length: count }, (_, id) => {
+      const group = add(this.lights, "g", { class: "light" });
+      const item = {
+        group,
+        disc: add(group, "circle", { class: "disc" }),
+        ring: add(group, "circle", { class: "ring" }),
+        label: add(this.labels, "text", { class: "label" }),
+      };
+      item.label.textContent = id;
+      group.addEventListener("pointerenter", (event) => event.pointerType === "mouse" && this.hover(id));
+      group.addEventListener("pointerleave", () => this.hover(null));
+      return item;
+    });
+  }
+
+  /** Place everything. `scene` is what there is to show, in the plane's coordinates; discs and rings have areas in
+   *  proportion to `probabilities` and `rings`. */
+  draw(camera, scene) {
+    const { box, here, there, outputs, probabilities, radii, p, rings, hot, drawn } = scene;
+    const large = Math.min(64, Math.max(28, Math.min(camera.width, camera.height) * 0.085));
+    const lines = (points) => `M${points.map((point) => camera.toScreen(point).map((v) => v.toFixed(2)).join(" ")).join("L")}Z`;
+    const [[west, south], [east, north]] = box;
+    set(this.shapes.box, { d: lines([[west, south], [east, south], [east, north], [west, north]]) });
+    const around = (radius, shape) => lines(shape.map(([x, y]) => [here[0] + radius * x, here[1] + radius * y]));
+    const protection = { d: around(radii.protection, unitBall(p)) };
+    show(this.shapes.protect, protection);
+    show(this.shapes.edge, protection);
+    show(this.shapes.accuracy, radii.accuracy !== null && { d: around(radii.accuracy, unitBall(2)) });
+    show(this.shapes.link, there && ends(camera.toScreen(here), camera.toScreen(there ?? here)));
+    outputs.forEach((place, id) => {
+      const { group, disc, ring, label } = this.items[id];
+      const [x, y] = camera.toScreen(place);
+      const probability = probabilities?.[id] ?? 0;
+      const size = (share) => Math.max(SMALLEST, large * Math.sqrt(share));
+      const radius = size(probability);
+      const outer = Math.max(radius, rings?.[id] > 0 ? size(rings[id]) : 0);
+      set(group, { transform: `translate(${x.toFixed(2)} ${y.toFixed(2)})` });
+      group.style.setProperty("--lit", Math.sqrt(probability).toFixed(4));
+      group.classList.toggle("hot", id === hot);
+      group.classList.toggle("last", id === drawn);
+      set(disc, { r: radius.toFixed(2) });
+      show(ring, rings?.[id] > 0 && { r: size(rings[id]).toFixed(2) });
+      const inside = radius >= 10;
+      label.classList.toggle("inside", inside);
+      const told = inside || outputs.length <= MANY || id === hot;
+      show(label, told && { x: (inside ? x : x + outer + 3).toFixed(2), y: (y + (inside ? 4 : 3.5)).toFixed(2) });
+    });
+    if (probabilities) this.stack(probabilities);
+    this.project = (id) => [camera.toScreen(here), camera.toScreen(outputs[id])];
+  }
+
+  /** Small lights lie on large ones, or they could not be seen. */
+  stack(probabilities) {
+    const order = ranked(probabilities);
+    if (this.order === order.join()) return;
+    this.order = order.join();
+    this.lights.append(...order.map((id) => this.items[id].group));
+  }
+
+  /** Let a report travel from the place to the output that was drawn. */
+  fly(id, calm) {
+    cancelAnimationFrame(this.flight);
+    if (!this.items[id]) return; // more axes than the map can show
+    const { ray, report } = this.shapes;
+    const land = () => {
+      show(report, null);
+      const { group } = this.items[id];
+      group.classList.remove("landed");
+      group.getBoundingClientRect(); // restarts the animation
+      group.classList.add("landed");
+    };
+    if (calm) {
+      land();
+      return;
+    }
+    const started = performance.now();
+    const frame = (now) => {
+      const time = Math.min((now - started) / 650, 1);
+      const eased = 1 - (1 - time) ** 3;
+      const [from, to] = this.project(id);
+      const at = [from[0] + (to[0] - from[0]) * eased, from[1] + (to[1] - from[1]) * eased];
+      show(report, { cx: at[0], cy: at[1] });
+      show(ray, { ...ends(from, at), opacity: 1 - time ** 4 });
+      if (time < 1) this.flight = requestAnimationFrame(frame);
+      else {
+        show(ray, null);
+        land();
+      }
+    };
+    this.flight = requestAnimationFrame(frame);
+  }
+
+  /** Forget a report on its way and the last one that arrived. */
+  rest() {
+    cancelAnimationFrame(this.flight);
+    show(this.shapes.ray, null);
+    show(this.shapes.report, null);
+    this.items.forEach(({ group }) => group.classList.remove("landed"));
+  }
+}
+
+const ends = ([x1, y1], [x2, y2]) => ({ x1, y1, x2, y2 });
+
+function add(parent, name, attributes) {
+  const element = document.createElementNS(SVG, name);
+  set(element, attributes);
+  parent.append(element);
+  return element;
+}
+
+function set(element, attributes) {
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+}
+
+function show(element, attributes) {
+  element.classList.toggle("off", !attributes);
+  if (attributes) set(element, attributes);
+}
