@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from scipy.optimize import linprog
 
 from metricdp import InvalidInputError, Problem, ProblemTooLargeError, fit
 from metricdp.lower_bound import lower_bound
+from metricdp.programs.grid_lp import spanning_pairs
 from metricdp.programs.lower_bound import cluster_records
 
 
@@ -72,6 +74,44 @@ def test_more_clusters_and_neighbours_tighten_it():
     by_clusters = [lower_bound(problem, 0.5, clusters=count) for count in (3, 30, 300)]
     assert by_clusters[0] < by_clusters[1] < by_clusters[2]
     assert lower_bound(problem, 0.5, clusters=60, neighbours=2) < lower_bound(problem, 0.5, clusters=60, neighbours=12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    n=st.integers(2, 40),
+    n_axes=st.integers(1, 3),
+    p=st.sampled_from([1.0, 2.0, 3.0, math.inf]),
+    neighbours=st.integers(1, 45),
+    stretch=st.sampled_from([0.0, 0.02, 0.3]),
+)
+def test_chains_of_pairs_are_hardly_longer_than_distances(seed, n, n_axes, p, neighbours, stretch):
+    points = np.random.default_rng(seed).random((n, n_axes))
+    pairs = spanning_pairs(points, p, neighbours, stretch)
+    assert len(np.unique(pairs, axis=0)) == len(pairs)
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(n))
+    graph.add_weighted_edges_from((i, j, distance(points[i], points[j], p)) for i, j in pairs.tolist())
+    assert all(graph.has_edge(j, i) and i != j for i, j in graph.edges)
+    chains = dict(nx.all_pairs_dijkstra_path_length(graph))
+    for i in range(n):
+        reach = np.array([distance(points[i], other, p) for other in points])
+        for j in np.argsort(reach, kind="stable")[1 : neighbours + 1]:
+            assert chains[i][j] <= (1 + stretch) * reach[j] * (1 + 1e-12)
+
+
+def test_points_that_coincide_are_joined_without_harm():
+    points = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
+    assert {(2, 3), (3, 2)} <= set(map(tuple, spanning_pairs(points, 2.0, 3, 0.02).tolist()))
+
+
+def test_pairs_that_chains_imply_exactly_are_left_out():
+    line = np.arange(6.0)[:, None]
+    near = {(i, j) for i in range(6) for j in range(6) if abs(i - j) == 1}
+    pairs = set(map(tuple, spanning_pairs(line, 1.0, 5, 0.0).tolist()))
+    assert near <= pairs
+    # The first few ranks are taken together, the end's fifth neighbour comes later.
+    assert (0, 5) not in pairs
 
 
 def test_less_budget_costs_more():

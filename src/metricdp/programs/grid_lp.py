@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.sparse.csgraph import dijkstra
 from scipy.spatial import cKDTree
 
 from metricdp._validation import FloatArray
+from metricdp.metric import norm
 
 __all__ = [
     "LEAST_COEFFICIENT",
@@ -18,6 +22,7 @@ __all__ = [
     "every_output",
     "nearest_pairs",
     "pair_inequalities",
+    "spanning_pairs",
 ]
 
 Pairs = NDArray[np.intp]
@@ -30,6 +35,9 @@ LEAST_COEFFICIENT = 1e-8
 
 # Enough that few rounds follow and few enough that the first is quick.
 START_NEIGHBOURS = 8
+
+# Sources whose paths are searched at once, times the number of points: 64 MB of distances.
+_PATHS_AT_ONCE = 2**23
 
 NO_PAIRS = np.empty((0, 2), dtype=np.intp)
 
@@ -44,6 +52,41 @@ def nearest_pairs(points: FloatArray, p: float, neighbours: int) -> Pairs:
     pairs = np.column_stack([first, np.asarray(near).ravel()])
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
     return np.unique(np.concatenate([pairs, pairs[:, ::-1]]), axis=0)
+
+
+def spanning_pairs(points: FloatArray, p: float, neighbours: int, stretch: float) -> Pairs:
+    """Return ordered pairs (i, j), both ways, whose chains join each point to its `neighbours` nearest ones.
+
+    Constraints along a chain imply one for its ends, with the chain's length in place of their distance. So pairs are
+    taken from near to far, and one that is joined already by a chain at most 1 + `stretch` times as long is left out.
+    """
+    count = min(neighbours + 1, len(points))
+    chosen = NO_PAIRS
+    distances, near = map(np.asarray, cKDTree(points).query(points, k=np.arange(1, count + 1), p=p))
+    edge = 1
+    while edge < count:
+        ranks = slice(edge, min(edge + max(4, edge // 2), count))
+        first, lengths = np.repeat(np.arange(len(points)), ranks.stop - ranks.start), distances[:, ranks].ravel()
+        candidates = np.column_stack([first, near[:, ranks].ravel()])
+        open_ = _chain_lengths(points, p, chosen, candidates, (1 + stretch) * lengths.max()) > (1 + stretch) * lengths
+        added = candidates[open_ & (candidates[:, 0] != candidates[:, 1])]
+        chosen = np.unique(np.concatenate([chosen, added, added[:, ::-1]]), axis=0)
+        edge = ranks.stop
+    return chosen
+
+
+def _chain_lengths(points: FloatArray, p: float, pairs: Pairs, wanted: Pairs, longest: float) -> FloatArray:
+    """Return the length of the shortest chain of `pairs` that joins each wanted pair; infinite beyond `longest`."""
+    lengths = norm(points[pairs[:, 0]] - points[pairs[:, 1]], p)
+    graph: Any = sparse.csr_array((lengths, pairs.T), shape=(len(points), len(points)))
+    found = np.empty(len(wanted))
+    step = max(1, _PATHS_AT_ONCE // len(points))
+    for start in range(0, len(points), step):
+        rows = slice(*np.searchsorted(wanted[:, 0], [start, start + step]))
+        sources = np.arange(start, min(start + step, len(points)))
+        paths = dijkstra(graph, indices=sources, limit=longest)
+        found[rows] = paths[wanted[rows, 0] - start, wanted[rows, 1]]
+    return found
 
 
 def every_output(pairs: Pairs, n_outputs: int) -> tuple[Pairs, Indices]:

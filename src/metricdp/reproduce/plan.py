@@ -24,7 +24,7 @@ METHODS = ("em", "laplace", "tem", "em-remap", "copt", "lp", "aipo-r", "aipo", *
 MISMATCHED = ("em", "laplace", "tem", "copt")
 
 # Part of every key: to be raised when jobs come to mean something else or results to hold something else.
-RESULT_FORMAT = 1
+RESULT_FORMAT = 2
 
 # The public code has no AIPO cost below this, in the unit of its loss; metres fit its sums.
 FLOOR_METRES = 999_999.0
