@@ -1,7 +1,7 @@
 """What the tests of the service share: mechanism files, the service in this process, and one of its own."""
 
 import asyncio
-import os
+import json
 import re
 import signal
 import subprocess
@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 import httpx
 
-from metricdp.service import LedgerOptions, Settings, create_app
+from metricdp.service import LedgerOptions, create_app
 from test_perturb import CENTRE, city, noisy_city, plane
 
 __all__ = [
@@ -19,12 +19,14 @@ __all__ = [
     "JSON",
     "call",
     "city",
+    "eventually",
     "in_process",
     "ledger_options",
     "noisy_city",
     "plane",
     "post",
     "running",
+    "running_with",
     "saved",
     "with_service",
 ]
@@ -69,6 +71,16 @@ def with_service(settings, work, **options):
     return asyncio.run(run())
 
 
+async def eventually(question, seconds=20):
+    """Ask an asynchronous question until the answer is yes."""
+    end = time.monotonic() + seconds
+    for _ in range(10**6):
+        if await question():
+            return
+        assert time.monotonic() < end, "it did not come true in time"
+        await asyncio.sleep(0.01)
+
+
 def call(settings, method, path, **options):
     """One request to a fresh application."""
     return with_service(settings, lambda client: client.request(method, path, **options))
@@ -94,14 +106,10 @@ class Running:
 
 
 @contextmanager
-def running(folder, *arguments):
-    """Start `metricdp serve` on a free port; what it says goes to a file."""
+def _started(folder, command):
     log = folder / f"log-{time.monotonic_ns()}.txt"
     with log.open("w") as errors:
-        process = subprocess.Popen(
-            [*COMMAND, "serve", *map(str, arguments), "--port", "0"],
-            stdout=subprocess.PIPE, stderr=errors, text=True, cwd=folder, env=dict(os.environ),
-        )  # fmt: skip
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=folder)
         try:
             found = re.search(r"http://[^\s\"]+", process.stdout.readline())
             assert found, log.read_text()
@@ -111,3 +119,29 @@ def running(folder, *arguments):
                 process.kill()
             process.wait()
             process.stdout.close()
+
+
+def running(folder, *arguments):
+    """Start `metricdp serve` on a free port; what it says goes to a file."""
+    return _started(folder, [*COMMAND, "serve", *map(str, arguments), "--port", "0"])
+
+
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from metricdp.service import Settings
+from metricdp.service.server import run
+settings = json.loads(sys.argv[1])
+if settings.pop("h11"):
+    import importlib.util
+    find = importlib.util.find_spec
+    importlib.util.find_spec = lambda name: None if name == "httptools" else find(name)
+settings["files"] = tuple(Path(file) for file in settings["files"])
+run(Settings(**settings), "127.0.0.1", 0, lambda url: print(url, flush=True))
+"""
+
+
+def running_with(folder, *, h11=False, **settings):
+    """Start a service with settings that the command line does not have."""
+    settings["files"] = [str(file) for file in settings["files"]]
+    return _started(folder, [sys.executable, "-c", PROGRAM, json.dumps({"h11": h11, **settings})])

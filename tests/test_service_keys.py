@@ -5,15 +5,19 @@ import hashlib
 import json
 import stat
 import time
+from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from typer.testing import CliRunner
 
 from metricdp.cli import app
 from metricdp.errors import InvalidInputError
-from metricdp.service import Settings
+from metricdp.service import Settings, create_app
 from metricdp.service.keys import KeyRing, add_key, read_keys, revoke_key
-from service_tools import CENTRE, call, city, running, saved, with_service
+from service_tools import CENTRE, call, city, eventually, running, saved, with_service
 
 HERE = CENTRE.to_lonlat([[2.0, 2.0]])[0].tolist()
 BODY = {"point": HERE}
@@ -77,6 +81,20 @@ def test_names_and_limits_are_checked(keys):
     assert revoke_key(keys, "gateway") == revoked
     with pytest.raises(InvalidInputError, match="`name`"):
         add_key(keys, "gateway")  # a name in a log must not mean two clients
+
+
+def test_no_change_is_lost_when_several_are_made_at_once(keys):
+    for number in range(20):
+        add_key(keys, f"old {number}")
+
+    def change(number):
+        return revoke_key(keys, f"old {number}") if number < 20 else add_key(keys, f"new {number}")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(change, range(40)))
+    found = read_keys(keys)
+    assert len(found) == 40
+    assert all((key.revoked is not None) == key.name.startswith("old") for key in found)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +161,20 @@ def test_every_route_of_the_api_needs_a_key_and_no_other_does(tmp_path, keys):
         assert call(settings, "GET", path).status_code == 200
 
 
+def test_a_key_is_needed_wherever_the_service_is_mounted(tmp_path, keys):
+    key = add_key(keys, "gateway")
+
+    async def work():
+        outer = Starlette(routes=[Mount("/private", create_app(settings_with(tmp_path, keys)))])
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(outer), base_url="http://test") as client:
+            return [
+                (await client.post("/private/v1/perturb", json=BODY, headers=headers)).status_code
+                for headers in ({}, bearer(key))
+            ]
+
+    assert asyncio.run(work()) == [401, 200]
+
+
 def test_a_key_is_asked_for_before_the_body_is_read(tmp_path, keys):
     add_key(keys, "gateway")
     read = []
@@ -163,12 +195,17 @@ def test_a_revocation_holds_within_a_second(tmp_path, keys):
     settings = settings_with(tmp_path, keys)
 
     async def work(client):
-        before = [(await client.post("/v1/perturb", json=BODY, headers=bearer(key))).status_code for key in (first, second)]
+        before = [
+            (await client.post("/v1/perturb", json=BODY, headers=bearer(key))).status_code for key in (first, second)
+        ]
         revoke_key(keys, "first")
         third = add_key(keys, "third")
         started = time.monotonic()
-        while (await client.post("/v1/perturb", json=BODY, headers=bearer(first))).status_code == 200:
-            await asyncio.sleep(0.02)
+
+        async def refused():
+            return (await client.post("/v1/perturb", json=BODY, headers=bearer(first))).status_code == 401
+
+        await eventually(refused)
         seconds = time.monotonic() - started
         after = [
             (await client.post("/v1/perturb", json=BODY, headers=bearer(key))).status_code
@@ -183,7 +220,7 @@ def test_a_revocation_holds_within_a_second(tmp_path, keys):
 
 
 @pytest.mark.parametrize("damage", ["write", "remove"])
-def test_a_damaged_file_shuts_everybody_out_until_it_is_mended(tmp_path, keys, damage, monkeypatch):
+def test_a_damaged_file_shuts_everybody_out_until_it_is_mended(tmp_path, keys, damage, monkeypatch, caplog):
     monkeypatch.setattr("metricdp.service.keys._CHECK_SECONDS", 0.0)
     key = add_key(keys, "gateway")
     sound = keys.read_bytes()
@@ -201,6 +238,7 @@ def test_a_damaged_file_shuts_everybody_out_until_it_is_mended(tmp_path, keys, d
         return before, during, await status()
 
     assert with_service(settings, work) == ((200, 200), (503, 503), (200, 200))
+    assert caplog.text.count("the file of keys cannot be read") == 1
 
 
 def test_a_service_does_not_start_without_its_keys(tmp_path, keys):
@@ -254,9 +292,7 @@ def test_rates_of_points(tmp_path, keys):
     settings = settings_with(tmp_path, keys)
 
     async def work(client):
-        three = [
-            await client.post("/v1/perturb", json={"points": [HERE] * 60}, headers=bearer(key)) for _ in range(3)
-        ]
+        three = [await client.post("/v1/perturb", json={"points": [HERE] * 60}, headers=bearer(key)) for _ in range(3)]
         await asyncio.sleep(2.1)
         later = await client.post("/v1/perturb", json={"points": [HERE] * 100}, headers=bearer(key))
         return three, later, await client.post("/v1/perturb", json={"points": [HERE] * 101}, headers=bearer(key))
@@ -314,5 +350,3 @@ def test_the_service_reads_keys_from_its_command_line(tmp_path, keys):
         (401, None), (200, "gateway 7"), (401, None),
     ]  # fmt: skip
     assert key not in service.log.read_text()
-
-

@@ -33,9 +33,7 @@ def test_every_person_gets_so_many_reports_and_no_more(tmp_path):
     settings = settings_with(tmp_path, 3.5)
 
     async def work(client):
-        one_by_one = [
-            (await client.post("/v1/perturb", json={"point": HERE, "user": "ann"})).json() for _ in range(5)
-        ]
+        one_by_one = [(await client.post("/v1/perturb", json={"point": HERE, "user": "ann"})).json() for _ in range(5)]
         users = ["bob", "cy", "bob", "bob", "cy", "bob", 7, "7", 7, "7"]
         together = (await client.post("/v1/perturb", json={"points": [HERE] * 10, "users": users})).json()
         return one_by_one, together, (await client.get("/metrics")).text
@@ -140,7 +138,9 @@ def test_one_bad_request_does_not_hurt_the_others(tmp_path, transactions):
         bodies = [{"point": HERE, "user": f"u{i}"} for i in range(20)]
         for place, body in enumerate(bad):
             bodies.insert(4 * place, body)
-        return list(zip(bodies, await asyncio.gather(*(client.post("/v1/perturb", json=b) for b in bodies)), strict=True))
+        return list(
+            zip(bodies, await asyncio.gather(*(client.post("/v1/perturb", json=b) for b in bodies)), strict=True)
+        )
 
     for body, answer in with_service(settings, work):
         assert answer.status_code == (422 if body in bad else 200)

@@ -48,7 +48,7 @@ def api_routes(registry: Registry, draws: Draws, rates: Rates, metrics: Metrics,
     @router.post(
         "/perturb",
         summary="Report an output for every point",
-        openapi_extra=docs.perturb_body(settings.max_points, charged=charged),
+        openapi_extra=docs.perturb_body(registry, settings.max_points, charged=charged),
         responses=docs.answers(messages.PerturbAnswer, 408, 413, 415, 422, example=docs.PERTURB_ANSWER),
     )
     async def perturb(request: Request) -> Response:
@@ -61,7 +61,7 @@ def api_routes(registry: Registry, draws: Draws, rates: Rates, metrics: Metrics,
         users = _users(asked, len(listed), charged=charged)
         served = _served(registry, asked.mechanism)
         points, degrees = _points(served, listed, asked.coordinates, asked.outside, one=asked.point is not None)
-        await rates.take_points(request.scope.get(KEY), len(points))
+        await rates.take_points(request.scope[KEY], len(points))
         drawn = await draws.draw(served, points, degrees=degrees, users=users)
         body, refused = served.answers.drawn(drawn, degrees=degrees)
         metrics.perturbed(served.id, len(points), refused)
@@ -89,7 +89,7 @@ def api_routes(registry: Registry, draws: Draws, rates: Rates, metrics: Metrics,
     @router.post(
         "/probabilities",
         summary="Pr[output | point]; for looking on your own machine, off by default",
-        openapi_extra=docs.probabilities_body(settings.max_points),
+        openapi_extra=docs.probabilities_body(registry, settings.max_points),
         responses=docs.answers(messages.ProbabilitiesAnswer, 404, 408, 413, 415, 422),
     )
     async def probabilities(request: Request) -> Response:
@@ -99,7 +99,7 @@ def api_routes(registry: Registry, draws: Draws, rates: Rates, metrics: Metrics,
         asked = messages.read(messages.ProbabilitiesRequest, request.scope[BODY])
         served = _served(registry, asked.mechanism)
         points, degrees = _points(served, asked.points, asked.coordinates, asked.outside)
-        await rates.take_points(request.scope.get(KEY), len(points))
+        await rates.take_points(request.scope[KEY], len(points))
         plane = _plane(served, points, degrees=degrees)
         rows = await asyncio.to_thread(served.mechanism.probabilities, plane)
         return Response(await asyncio.to_thread(served.answers.probabilities, rows), media_type="application/json")

@@ -65,6 +65,7 @@ def build(settings: Settings) -> FastAPI:
         description=_DESCRIPTION,
         docs_url=None,  # would load scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,
         lifespan=lifespan,
         telemetry=_NO_TELEMETRY,
         exception_handlers={HTTPException: _http_problem, RequestValidationError: _unreadable},

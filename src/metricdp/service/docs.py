@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from metricdp.service.messages import PerturbRequest, ProbabilitiesRequest, ProblemAnswer
 from metricdp.service.problems import MEDIA_TYPE
+from metricdp.service.registry import Registry
 
 __all__ = ["PERTURB_ANSWER", "answers", "mechanism_id", "needs_key", "openapi", "perturb_body", "probabilities_body"]
 
@@ -34,18 +35,22 @@ _PROBLEMS = {
 _COMMON = (400, 401, 429, 503)
 
 
-def perturb_body(max_points: int, *, charged: bool) -> dict[str, Any]:
+def perturb_body(registry: Registry, max_points: int, *, charged: bool) -> dict[str, Any]:
     """Describe the body of POST /v1/perturb."""
     examples = {
         "one point": {"point": _POINTS[0], **({"user": "ann"} if charged else {})},
         "two points": {"points": _POINTS, **({"users": ["ann", "bob"]} if charged else {})},
     }
-    return _body(PerturbRequest, examples, max_points)
+    body = _body(PerturbRequest, examples, registry, max_points)
+    if not charged:
+        for name in ("user", "users"):
+            del body["requestBody"]["content"]["application/json"]["schema"]["properties"][name]
+    return body
 
 
-def probabilities_body(max_points: int) -> dict[str, Any]:
+def probabilities_body(registry: Registry, max_points: int) -> dict[str, Any]:
     """Describe the body of POST /v1/probabilities."""
-    return _body(ProbabilitiesRequest, {"two points": {"points": _POINTS}}, max_points)
+    return _body(ProbabilitiesRequest, {"two points": {"points": _POINTS}}, registry, max_points)
 
 
 def mechanism_id() -> dict[str, Any]:
@@ -87,16 +92,21 @@ def openapi(app: FastAPI) -> dict[str, Any]:
     return app.openapi_schema
 
 
-def _body(model: type[BaseModel], examples: dict[str, Any], max_points: int) -> dict[str, Any]:
+def _body(model: type[BaseModel], examples: dict[str, Any], registry: Registry, max_points: int) -> dict[str, Any]:
     schema = model.model_json_schema()
+    properties = schema["properties"]
+    axes = {served.mechanism.bounds.shape[1] for served in registry.all()}
     for name in ("points", "users"):
-        _bound_items(schema["properties"].get(name, {}), max_points)
+        for part in _arrays(properties.get(name, {})):
+            part["maxItems"] = min(max_points, part.get("maxItems", max_points))
+    points = [part["items"] for part in _arrays(properties["points"])]
+    for part in (*points, *_arrays(properties.get("point", {}))):
+        part.update(minItems=min(axes), maxItems=max(axes))
+    properties["mechanism"]["anyOf"][0]["enum"] = [served.id for served in registry.all()]
     shown = {name: {"value": value} for name, value in examples.items()}
     content = {"application/json": {"schema": schema, "examples": shown}}
     return {"requestBody": {"required": True, "content": content}, **needs_key()}
 
 
-def _bound_items(schema: dict[str, Any], most: int) -> None:
-    for part in (schema, *schema.get("anyOf", ())):
-        if part.get("type") == "array":
-            part["maxItems"] = min(most, part.get("maxItems", most))
+def _arrays(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    return [part for part in (schema, *schema.get("anyOf", ())) if part.get("type") == "array"]

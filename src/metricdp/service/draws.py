@@ -87,10 +87,15 @@ class _Group:
                 one.answer.set_result(drawn[start:end])
             start = end
 
-    def fail(self, error: Callable[[], Exception]) -> None:
+    def fail(self, error: Exception) -> None:
         for one in self.asked:
             if not one.answer.done():
-                one.answer.set_exception(error())
+                one.answer.set_exception(error)
+
+    def turn_away(self, detail: str) -> None:
+        for one in self.asked:
+            if not one.answer.done():
+                one.answer.set_exception(Problem.busy(detail))
 
 
 class Draws:
@@ -176,13 +181,13 @@ class Draws:
         try:
             group.release(group.sampled())
         except Exception as error:  # noqa: BLE001 - each request reports it
-            group.fail(lambda: error)
+            group.fail(error)
 
     async def _draw_aside(self, group: _Group) -> None:
         try:
             group.release(await asyncio.to_thread(group.sampled))
         except Exception as error:  # noqa: BLE001 - each request reports it
-            group.fail(lambda: error)
+            group.fail(error)
 
     def _queue(self, served: Served, asked: _Asked) -> None:
         count = len(asked.points)
@@ -219,9 +224,9 @@ class Draws:
             self._failed_at = time.monotonic()
             # Messages of the ledger name its file and no person, but the client needs neither.
             _LOG.error("the ledger could not be used: %s", type(error).__name__)
-            group.fail(lambda: Problem.busy("The ledger could not be used; nothing was released."))
+            group.turn_away("The ledger could not be used; nothing was released.")
         except Exception as error:  # noqa: BLE001 - each request reports it
-            group.fail(lambda: error)
+            group.fail(error)
         else:
             self._failed_at = -math.inf
             self._on_transaction(len(group.asked), group.n_points)

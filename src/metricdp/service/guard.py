@@ -103,7 +103,7 @@ class Guard:
         if self._hosts and _host(headers) not in self._hosts:
             # A page elsewhere may have had its name resolved to this machine (DNS rebinding).
             raise Problem(421, "The service is not known under this host name; see --allow-host.")
-        if not scope["path"].startswith(_API):
+        if not _own_path(scope).startswith(_API):
             return
         if scope["query_string"]:
             raise Problem(400, "Query parameters are not used here: coordinates belong in the body.")
@@ -157,9 +157,9 @@ class Guard:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def _note(self, scope: Scope, reply: _Reply, seconds: float) -> None:
-        path, route, key = scope["path"], scope.get("route"), scope.get(KEY)
+        path, route, key = _own_path(scope), scope.get("route"), scope.get(KEY)
         # One of our own paths or templates (/v1/mechanisms/{id}): a path may hold anything that a client put there.
-        template = path
+        template = path if path in self._paths else getattr(route, "path_format", "unknown")
         method = scope["method"] if scope["method"].isalpha() and len(scope["method"]) <= 8 else "other"
         self._metrics.answered(method, template, reply.status, seconds)
         if self._access_log is not None:
@@ -221,6 +221,12 @@ def _too_busy() -> Problem:
     busy = Problem.busy("The service holds as many requests as it can.")
     busy.headers.update(_CLOSE)
     return busy
+
+
+def _own_path(scope: Scope) -> str:
+    """Return the path within the service, which may be mounted under another application's."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
 
 
 def _host(headers: Mapping[bytes, bytes]) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +19,14 @@ from metricdp._atomic import atomic_file
 from metricdp._validation import integer, reject
 from metricdp.errors import InvalidInputError
 
+try:
+    import fcntl
+except ModuleNotFoundError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
 __all__ = ["Key", "KeyRing", "add_key", "read_keys", "revoke_key"]
+
+_LOG = logging.getLogger("metricdp.service")
 
 _FORMAT = 1
 _PREFIX = "mdp_"
@@ -80,8 +89,9 @@ class KeyRing:
             self._state = found
             try:
                 self._keys, self.readable = _by_hash(read_keys(self.path)), True
-            except (InvalidInputError, OSError):
+            except (InvalidInputError, OSError) as error:
                 self.readable = False
+                _LOG.error("the file of keys cannot be read, so nobody is let in: %s", type(error).__name__)
         return self.readable
 
 
@@ -89,27 +99,29 @@ def add_key(
     path: Path, name: str, *, requests_per_second: int | None = None, points_per_second: int | None = None
 ) -> str:
     """Add a key to a file, made with mode 0600 if there is none, and return the key's text: it is kept nowhere."""
-    keys = read_keys(path) if path.exists() else []
     if not name or not name.isprintable() or len(name) > _LONGEST_NAME:
         raise reject("name", f"1 to {_LONGEST_NAME} printable letters", repr(name))
-    if any(key.name == name for key in keys):
-        raise reject("name", "the name of no other key, revoked ones included", repr(name))
     for option, value in (("requests_per_second", requests_per_second), ("points_per_second", points_per_second)):
         if value is not None:
             integer(option, value, 1)
     text = _PREFIX + secrets.token_urlsafe(32)
-    _write(path, [*keys, Key(name, _hash(text), _now(), requests_per_second, points_per_second)])
+    with _alone(path):
+        keys = read_keys(path) if path.exists() else []
+        if any(key.name == name for key in keys):
+            raise reject("name", "the name of no other key, revoked ones included", repr(name))
+        _write(path, [*keys, Key(name, _hash(text), _now(), requests_per_second, points_per_second)])
     return text
 
 
 def revoke_key(path: Path, name: str) -> Key:
     """Mark a key as revoked; it stays in the file, so that its name is not given to another."""
-    keys = read_keys(path)
-    found = next((key for key in keys if key.name == name), None)
-    if found is None:
-        raise reject("name", "the name of a key", repr(name))
-    revoked = found if found.revoked is not None else replace(found, revoked=_now())
-    _write(path, [revoked if key is found else key for key in keys])
+    with _alone(path):
+        keys = read_keys(path)
+        found = next((key for key in keys if key.name == name), None)
+        if found is None:
+            raise reject("name", "the name of a key", repr(name))
+        revoked = found if found.revoked is not None else replace(found, revoked=_now())
+        _write(path, [revoked if key is found else key for key in keys])
     return revoked
 
 
@@ -141,6 +153,21 @@ def _checked(entry: Mapping[str, Any]) -> Key:
         if limit is not None:
             integer("limit", limit, 1)
     return key
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Keep others from changing the file meanwhile: a key that is added must not undo a revocation."""
+    if fcntl is None:
+        yield
+        return
+    # The folder is locked, since the file itself is replaced.
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _write(path: Path, keys: list[Key]) -> None:

@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 import traceback
+from contextlib import suppress
 from typing import TextIO
 
 __all__ = ["AccessLog", "ScrubbedFormatter", "frames", "log_to"]
@@ -57,9 +58,12 @@ class AccessLog:
                 "bytes": size,
                 "key": key,
             }
-            stream.write(json.dumps(entry) + "\n")
+            line = json.dumps(entry)
         else:
-            stream.write(f"{now} {method} {route} {status} {milliseconds} ms {size} B key={key or '-'}\n")
+            line = f"{now} {method} {route} {status} {milliseconds} ms {size} B key={key or '-'}"
+        # A log that cannot be written, because whoever read it is gone, is no reason to stop serving.
+        with suppress(OSError, ValueError):
+            stream.write(f"{line}\n")
 
 
 def log_to(stream: TextIO, *, as_json: bool) -> None:

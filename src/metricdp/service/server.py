@@ -30,6 +30,9 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 # Seconds that an idle connection stays open for the client's next request.
 _KEEP_ALIVE_SECONDS = 15
 
+# Further handles to the listening socket.
+_MORE_DOORS = 15
+
 
 def run(
     settings: Settings, host: str = "127.0.0.1", port: int = 8080, on_ready: Callable[[str], None] | None = None
@@ -63,7 +66,9 @@ def run(
     log_to(sys.stderr, as_json=settings.json_logs)
     app = create_app(settings)
     with _listening(host, port) as listener, _quiet_signals():
-        _server(app, settings, _address(listener, host), on_ready).run(sockets=[listener])
+        # uvloop lets in one connection per socket and turn of its loop, and a turn takes long under load.
+        doors = [listener, *(listener.dup() for _ in range(_MORE_DOORS))]
+        _server(app, settings, _address(listener, host), on_ready).run(sockets=doors)
 
 
 def _server(app: FastAPI, settings: Settings, address: str, on_ready: Callable[[str], None] | None) -> uvicorn.Server:
@@ -73,7 +78,7 @@ def _server(app: FastAPI, settings: Settings, address: str, on_ready: Callable[[
 
     config = uvicorn.Config(
         app,
-        http=protocol_class(settings.header_seconds),
+        http=protocol_class(settings.header_seconds, settings.read_seconds),
         loop="auto",  # uvloop where it is installed
         ws="none",
         lifespan="on",

@@ -57,6 +57,7 @@ class Settings:
     max_held_bytes : most bytes of all bodies that are held at once.
     max_waiting_points : most points that may wait for the ledger.
     body_seconds, header_seconds : how long a client may take to send either.
+    read_seconds : how long a client may take to read its answer.
     max_connections : open connections; more are turned away.
     shutdown_seconds : how long requests under way may take when the service is told to stop.
     poll_seconds : how often files are looked at for changes.
@@ -81,6 +82,7 @@ class Settings:
     max_waiting_points: int = 1_000_000
     body_seconds: float = 10.0
     header_seconds: float = 10.0
+    read_seconds: float = 60.0
     max_connections: int = 1000
     shutdown_seconds: int = 20
     poll_seconds: float = 1.0
@@ -103,7 +105,7 @@ class Settings:
         for name in ("requests_per_second", "points_per_second"):
             if getattr(self, name) is not None:
                 integer(name, getattr(self, name), 1)
-        for name in ("body_seconds", "header_seconds", "poll_seconds"):
+        for name in ("body_seconds", "header_seconds", "read_seconds", "poll_seconds"):
             positive(name, getattr(self, name))
         for origin in self.cors:
             _check_origin(origin)

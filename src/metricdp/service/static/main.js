@@ -163,7 +163,7 @@ const ask = latest(async ({ mechanism, places }) => {
     return;
   }
   if (answer.sha256 !== mechanism.sha256) {
-    await refresh(mechanism.id);
+    await refresh(state.mechanism.id);
     return;
   }
   // Choices made while the question was under way are asked about next.
