@@ -19,6 +19,7 @@ COMMANDS = [
     line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if line.startswith("metricdp")
 ]
 PYTHON = [block for kind, block in BLOCKS if kind == "python"]
+SERVED = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if " serve " in line]
 MAKE = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if line.startswith("make")]
 
 
@@ -44,6 +45,20 @@ def test_commands(folder):
     private = pd.read_parquet(folder / "out.parquet")
     assert list(private) == ["output_id", "lon", "lat"]
     assert len(private) == ROWS
+
+
+def test_the_page(tmp_path):
+    pytest.importorskip("fastapi", reason="needs the extra `service`")
+    from service_tools import running
+
+    (line,) = SERVED
+    program, command, *arguments = shlex.split(line)
+    assert (program, command) == (".venv/bin/metricdp", "serve")
+    with running(tmp_path, *arguments, "--no-browser") as service, service.client() as client:
+        assert "What does a report give away?" in client.get("/").text
+        found = client.get("/v1/mechanisms").json()["mechanisms"]
+        assert {one["method"] for one in found} == {"spline", "laplace-remap", "aipo-e", "em"}
+        assert all(one["certified"] for one in found)
 
 
 def test_python(folder):

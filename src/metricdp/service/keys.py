@@ -65,8 +65,8 @@ class KeyRing:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.readable = True
+        self._state = _state(path)  # looked at before it is read: a change in between is read next time
         self._keys = _by_hash(read_keys(path))
-        self._state = _state(path)
         self._checked = time.monotonic()
 
     def find(self, text: str) -> Key | None:

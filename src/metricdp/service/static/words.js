@@ -46,8 +46,8 @@ export const count = (value) => value.toLocaleString("en-GB");
 
 const METHODS = {
   spline: "Spline",
-  aipo: "AIPO, improved",
-  "aipo-e": "AIPO",
+  aipo: "AIPO",
+  "aipo-e": "AIPO, equal budgets",
   em: "Exponential",
   "em-remap": "Exponential + remap",
   laplace: "Laplace",
