@@ -47,7 +47,7 @@ export const count = (value) => value.toLocaleString("en-GB");
 const METHODS = {
   spline: "Spline",
   aipo: "AIPO",
-  "aipo-e": "AIPO, equal budgets",
+  "aipo-e": "AIPO-E",
   em: "Exponential",
   "em-remap": "Exponential + remap",
   laplace: "Laplace",
