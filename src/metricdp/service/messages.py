@@ -62,9 +62,7 @@ class PerturbRequest(_Request):
 class ProbabilitiesRequest(_Request):
     """Points whose probabilities to show."""
 
-    points: Annotated[list[Point], Field(min_length=1, max_length=1000, fail_fast=True)] = Field(
-        description=_POINTS_NOTE
-    )
+    points: FewPoints = Field(description=_POINTS_NOTE)
 
 
 class Output(BaseModel):
