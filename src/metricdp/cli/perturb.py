@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from metricdp._validation import reject
 from metricdp.cli._console import errors, out, print_json
+from metricdp.cli._ledger import Beyond, LedgerFile, MaxEpsilon, StickyKm, refuse_without_ledger
 from metricdp.cli._problem import JsonFlag, MechanismFile
 from metricdp.files import load
 from metricdp.ledger import Ledger
@@ -45,12 +46,10 @@ def perturb_command(
         bool, typer.Option("--keep-input", help="Copy the true coordinates too. The output is then not private.")
     ] = False,
     user_column: Annotated[str | None, typer.Option(help="Whose point it is, for the ledger.")] = None,
-    ledger: Annotated[Path | None, typer.Option(help="File that keeps what each person has spent.")] = None,
-    max_epsilon: Annotated[float | None, typer.Option(help="What each person may spend in all.")] = None,
-    beyond: Annotated[str, typer.Option(help="Once it is spent: refuse (null), or repeat-last.")] = "refuse",
-    sticky_km: Annotated[
-        float | None, typer.Option(help="Repeat the last report while a person stays this close; see the docs first.")
-    ] = None,
+    ledger: LedgerFile = None,
+    max_epsilon: MaxEpsilon = None,
+    beyond: Beyond = "refuse",
+    sticky_km: StickyKm = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where a run was cut off.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it is there.")] = False,
     cluster: Annotated[
@@ -105,9 +104,7 @@ def _ledger(
 ) -> AbstractContextManager[Ledger | None]:
     if path is not None:
         return Ledger(path, max_epsilon=max_epsilon, beyond=beyond, sticky_km=sticky_km)
-    for option, value in (("--max-epsilon", max_epsilon), ("--sticky-km", sticky_km)):
-        if value is not None:
-            raise reject(option, "given together with --ledger", value)
+    refuse_without_ledger({"--max-epsilon": max_epsilon, "--sticky-km": sticky_km})
     return nullcontext()
 
 

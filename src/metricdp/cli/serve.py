@@ -15,6 +15,7 @@ import typer
 from metricdp import cities
 from metricdp._validation import reject
 from metricdp.cli._console import errors, out, progress_bar
+from metricdp.cli._ledger import Beyond, LedgerFile, MaxEpsilon, StickyKm, refuse_without_ledger
 from metricdp.service.settings import LedgerOptions, Settings
 
 __all__ = ["serve_command"]
@@ -27,12 +28,10 @@ def serve_command(
     *,
     host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8080,
-    ledger: Annotated[Path | None, typer.Option(help="File that keeps what each person has spent.")] = None,
-    max_epsilon: Annotated[float | None, typer.Option(help="What each person may spend in all.")] = None,
-    beyond: Annotated[str, typer.Option(help="Once it is spent: refuse (null), or repeat-last.")] = "refuse",
-    sticky_km: Annotated[
-        float | None, typer.Option(help="Repeat the last report while a person stays this close; see the docs first.")
-    ] = None,
+    ledger: LedgerFile = None,
+    max_epsilon: MaxEpsilon = None,
+    beyond: Beyond = "refuse",
+    sticky_km: StickyKm = None,
     user_key_file: Annotated[
         Path | None, typer.Option(help="16 to 64 secret bytes, for a ledger that holds no ids.")
     ] = None,
@@ -104,10 +103,7 @@ def _ledger(
     if path is not None:
         user_key = None if user_key_file is None else user_key_file.read_bytes()
         return LedgerOptions(path, max_epsilon, beyond, sticky_km, user_key)
-    options = {"--max-epsilon": max_epsilon, "--sticky-km": sticky_km, "--user-key-file": user_key_file}
-    for option, value in options.items():
-        if value is not None:
-            raise reject(option, "given together with --ledger", value)
+    refuse_without_ledger({"--max-epsilon": max_epsilon, "--sticky-km": sticky_km, "--user-key-file": user_key_file})
     return None
 
 

@@ -20,7 +20,11 @@ from metricdp.sampling import draw_in_proportion
 if TYPE_CHECKING:
     from metricdp.problem import Problem
 
-__all__ = ["Mechanism"]
+__all__ = ["SLACK", "Mechanism"]
+
+# How far beyond the box, in sides of the box, a point that was converted from degrees still passes for inside:
+# rounding is neither an error nor worth a warning.
+SLACK = 1e-6
 
 # Numbers held at once while rows are computed: 64 MB of float64, whatever the number of points.
 _CHUNK_NUMBERS = 2**21
@@ -101,6 +105,12 @@ class Mechanism(ABC):
             draw(parts[0])  # starting threads would take longer than a few draws
         return drawn if source.secure else drawn.view(NotPrivate)
 
+    def beyond(self, points: FloatArray, slack: float = 0.0) -> NDArray[np.bool_]:
+        """Return which points lie outside the box by more than `slack` of its sides."""
+        low, high = self.bounds
+        margin = slack * (high - low)
+        return np.asarray(((points < low - margin) | (points > high + margin)).any(axis=1))
+
     def snap(self, points: FloatArray) -> FloatArray:
         """Return the points of the box that stand for `points`; the guarantee is between those.
 
@@ -149,8 +159,7 @@ class Mechanism(ABC):
         n_axes = self.bounds.shape[1]
         points = table("x", x, columns=n_axes) if np.size(x) else np.empty((0, n_axes))
         if outside == "raise":
-            low, high = self.bounds
-            beyond = int(((points < low) | (points > high)).any(axis=1).sum())
+            beyond = int(self.beyond(points).sum())
             if beyond:
                 # Only how many: the points themselves are secret.
                 raise reject("x", "inside the box of the mechanism", f"{beyond} points outside")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from metricdp._validation import FloatArray, choice, reject
 from metricdp.errors import InvalidInputError
-from metricdp.mechanisms.base import Mechanism
+from metricdp.mechanisms.base import SLACK, Mechanism
 from metricdp.perturb.columns import PointColumns, copied_columns, find_columns, reference_system
 from metricdp.perturb.counts import Counts, Watch
 from metricdp.perturb.geometry import NotPoints, read_points, wkb_points
@@ -29,9 +29,6 @@ OUTPUT_ID, GEOMETRY, TRUE = "output_id", "geometry", "true_"
 
 # Marks a column of texts that are JSON values.
 JSON_TEXT = {b"metricdp": b"json"}
-
-# How far beyond the box, in sides of the box, a point still counts as inside: rounding is not worth a warning.
-_SLACK = 1e-6
 
 Mask = NDArray[np.bool_]
 
@@ -133,7 +130,7 @@ class Perturbation:
         rows = np.flatnonzero(valid & finite)
         points = points[rows]
         plane = self._to_plane(points)
-        beyond = self._beyond(plane)
+        beyond = self.mechanism.beyond(plane, SLACK)
         counts = Counts(
             rows_in=len(batch),
             nulls=int(len(batch) - valid.sum()),
@@ -207,15 +204,10 @@ class Perturbation:
         lon, lat = np.clip(points[:, 0], -180, 180), np.clip(points[:, 1], -90, 90)
         return np.asarray(self.mechanism.projection.to_xy_km(lon, lat))
 
-    def _beyond(self, plane: FloatArray) -> Mask:
-        low, high = self.mechanism.bounds
-        slack = _SLACK * (high - low)
-        return np.asarray(((plane < low - slack) | (plane > high + slack)).any(axis=1))
-
     def _count_swapped(self, points: FloatArray, beyond: Mask) -> int:
         if points.shape[1] != 2 or 2 * beyond.sum() <= len(points):
             return 0
-        return int((~self._beyond(self._to_plane(points[beyond][:, ::-1]))).sum())
+        return int((~self.mechanism.beyond(self._to_plane(points[beyond][:, ::-1]), SLACK)).sum())
 
     def _require_none(self, bad: Mask, rule: str, what: str, first_row: int) -> None:
         count = int(bad.sum())

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
 from metricdp._validation import FloatArray
+from metricdp.mechanisms.base import SLACK
 from metricdp.service import docs, messages
 from metricdp.service.draws import Draws
 from metricdp.service.guard import BODY, KEY
@@ -24,9 +25,6 @@ from metricdp.service.registry import Registry, Served
 from metricdp.service.settings import Settings
 
 __all__ = ["api_routes", "health_routes"]
-
-# How far beyond the box, in sides of the box, a point still counts as inside: rounding of degrees is no error.
-_SLACK = 1e-6
 
 # Largest longitude and latitude.
 _DEGREES = np.array([180.0, 90.0])
@@ -182,9 +180,7 @@ def _points(
             rule = "a longitude between -180 and 180" if axis == 0 else "a latitude between -90 and 90"
             raise Problem.invalid(f"{name}.{axis}" if one else f"{name}.{row}.{axis}", rule)
     if outside == "error":
-        low, high = mechanism.bounds
-        plane, slack = _plane(served, points, degrees=degrees), _SLACK * (high - low)
-        count = int(((plane < low - slack) | (plane > high + slack)).any(axis=1).sum())
+        count = int(mechanism.beyond(_plane(served, points, degrees=degrees), SLACK).sum())
         if count:
             raise Problem.invalid(name, f"inside the box of the mechanism, and {count} of {len(points)} are not")
     return points, degrees

@@ -76,7 +76,7 @@ def build(settings: Settings) -> FastAPI:
     if settings.page:
         from metricdp.service.page import page_routes  # noqa: PLC0415 - the service does without
 
-        app.include_router(page_routes(registry, settings))
+        app.include_router(page_routes(settings))
     app.add_middleware(
         Guard,
         settings=settings,

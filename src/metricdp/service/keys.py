@@ -18,6 +18,7 @@ from typing import Any
 from metricdp._atomic import atomic_file
 from metricdp._validation import integer, reject
 from metricdp.errors import InvalidInputError
+from metricdp.service.signature import signature
 
 try:
     import fcntl
@@ -65,7 +66,7 @@ class KeyRing:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.readable = True
-        self._state = _state(path)  # looked at before it is read: a change in between is read next time
+        self._signature = signature(path)  # looked at before it is read: a change in between is read next time
         self._keys = _by_hash(read_keys(path))
         self._checked = time.monotonic()
 
@@ -84,9 +85,9 @@ class KeyRing:
         if now - self._checked < _CHECK_SECONDS and not at_once:
             return self.readable
         self._checked = now
-        found = _state(self.path)
-        if found != self._state:
-            self._state = found
+        found = signature(self.path)
+        if found != self._signature:
+            self._signature = found
             try:
                 self._keys, self.readable = _by_hash(read_keys(self.path)), True
             except (InvalidInputError, OSError) as error:
@@ -184,14 +185,6 @@ def _by_hash(keys: list[Key]) -> dict[str, Key]:
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()
-
-
-def _state(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _now() -> str:

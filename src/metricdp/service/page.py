@@ -17,7 +17,6 @@ from metricdp._version import __version__
 
 if TYPE_CHECKING:
     from metricdp.cities import RoadNetwork
-    from metricdp.service.registry import Registry
     from metricdp.service.settings import Settings
 
 __all__ = ["page_routes", "roads"]
@@ -33,8 +32,11 @@ _MEDIA_TYPES = {
 _METRES_PER_UNIT = 0.1
 
 
-def page_routes(registry: Registry, settings: Settings) -> APIRouter:  # noqa: ARG001 - it asks /v1 for mechanisms
-    """Return the routes of the page: `/`, its files under `/page/`, `/page/config` and `/page/roads`."""
+def page_routes(settings: Settings) -> APIRouter:
+    """Return the routes of the page: `/`, its files under `/page/`, `/page/config` and `/page/roads`.
+
+    What the page shows of mechanisms it asks /v1 for.
+    """
     router = APIRouter(include_in_schema=False)
     files = _static_files()
     city = settings.city

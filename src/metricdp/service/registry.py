@@ -19,6 +19,7 @@ from metricdp.errors import InvalidInputError, NotCertified
 from metricdp.files import read_file
 from metricdp.mechanisms.base import Mechanism
 from metricdp.service.answers import Answers
+from metricdp.service.signature import Signature, signature
 
 __all__ = ["Registry", "Served"]
 
@@ -26,9 +27,6 @@ _LOG = logging.getLogger("metricdp.service")
 
 # Points drawn to learn how fast a mechanism is.
 _TRIAL_POINTS = 1000
-
-# What tells one state of a file from another: time of change, size, number of its place on the disk.
-Signature = tuple[int, int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +85,7 @@ class Registry:
             name = _checked_id(path)
             if name in self._served:
                 raise reject("files", "files of different names, which become the ids", f"two of the name {name!r}")
-            self._signatures[name] = _signature(path)
+            self._signatures[name] = signature(path)
             self._served[name] = self._loaded(path)
             on_load(self._served[name])
 
@@ -115,7 +113,7 @@ class Registry:
         """Load the files that have changed (or all); one that cannot be used leaves the old mechanism in service."""
         async with self._reloading:
             for name, old in list(self._served.items()):
-                found = _signature(old.path)
+                found = signature(old.path)
                 if found != self._signatures[name] or unchanged:
                     # Looked at before it is read: a file that changes meanwhile is read again next time.
                     self._signatures[name] = found
@@ -184,11 +182,3 @@ def _checked_id(path: Path) -> str:
     if not name or not name.isprintable() or "/" in name:
         raise reject("files", "files with printable names, which become the ids", repr(name))
     return name
-
-
-def _signature(path: Path) -> Signature | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
