@@ -16,7 +16,7 @@ import pytest
 
 import metricdp as mdp
 from conftest import random_problem
-from file_mutants import archive_of, npy, opened, parts_of, sealed
+from forging import archive_of, npy, opened, parts_of, sealed
 from metricdp import _archive
 from metricdp.cities.projection import Equirectangular
 from metricdp.cli import main

@@ -4,11 +4,11 @@ from metricdp import cities
 from metricdp._version import __version__
 from metricdp.audit import Audit, audit
 from metricdp.black_box import SampleAudit, audit_samples
-from metricdp.certify import Certificate, certify
+from metricdp.certify import Certificate, Metres, certify
 from metricdp.errors import InvalidInputError, NotCertified, ProblemTooLargeError, SolverError
 from metricdp.evaluate import compare
 from metricdp.files import load
-from metricdp.fit import METHODS, fit
+from metricdp.fit import METHODS, fit, noise
 from metricdp.grid import Grid
 from metricdp.ledger import Ledger
 from metricdp.lower_bound import lower_bound
@@ -26,6 +26,7 @@ __all__ = [
     "InvalidInputError",
     "Ledger",
     "Mechanism",
+    "Metres",
     "NotCertified",
     "NotPrivate",
     "Problem",
@@ -43,4 +44,5 @@ __all__ = [
     "fit",
     "load",
     "lower_bound",
+    "noise",
 ]

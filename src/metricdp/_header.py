@@ -18,19 +18,22 @@ from metricdp.mechanisms.cellwise import Cellwise
 from metricdp.mechanisms.exponential import Exponential
 from metricdp.mechanisms.laplace import LatticeLaplace
 from metricdp.mechanisms.log_convex import LogConvex
+from metricdp.mechanisms.noise import Noise
 from metricdp.mechanisms.spline import Spline
 
-__all__ = ["FORMAT", "describe", "from_format_1", "rebuild"]
+__all__ = ["FORMAT", "FORMATS", "describe", "from_format_1", "rebuild"]
 
-FORMAT = 2
+FORMAT = 3
+FORMATS = (1, 2, 3)
 
 _KINDS: dict[str, type[Mechanism]] = {
-    kind.kind: kind for kind in (Cellwise, Exponential, LatticeLaplace, LogConvex, Spline)
+    kind.kind: kind for kind in (Cellwise, Exponential, LatticeLaplace, LogConvex, Noise, Spline)
 }
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "box": (list,),
     "certificate": (dict, type(None)),
+    "distance": (str,),
     "epsilon": (str,),
     "format": (int,),
     "grid": (dict, type(None)),
@@ -59,19 +62,21 @@ _LARGEST = 1e100
 _NARROWEST = 1e-9
 
 
-def describe(mechanism: Mechanism) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return the header of a mechanism, without its hash, and its arrays."""
+def describe(mechanism: Mechanism, number: int = FORMAT) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return the header of a mechanism in format `number`, 2 or 3, without its hash, and its arrays."""
     settings = mechanism.settings()
     arrays = {name: value for name, value in settings.items() if isinstance(value, np.ndarray)}
     report = plain(mechanism.report)
     header = {
-        "format": FORMAT,
+        "format": number,
         "kind": mechanism.kind,
         "method": mechanism.method,
         "epsilon": repr(float(mechanism.epsilon)),
         "p": "inf" if math.isinf(mechanism.p) else repr(float(mechanism.p)),
         "box": mechanism.bounds.tolist(),
         "projection": None if mechanism.projection is None else mechanism.projection.to_dict(),
+        # Before format 3 every ε was per unit of the plane.
+        **({"distance": mechanism.distance} if number >= 3 else {}),
         "units": None if mechanism.projection is None else "km",
         "grid": _grid_summary(mechanism),
         # A mechanism that was read from a file keeps the version that made it.
@@ -135,17 +140,18 @@ def rebuild(header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Mecha
     report = {**header["report"], "library": _name("library", header["library"])}
     if header["certificate"] is not None:
         report["certificate"] = _certificate(header["certificate"], epsilon, p)
+    kind = _KINDS[choice("kind", header["kind"], _kinds_of(header["format"]))]
     common = {
-        "outputs": _outputs(arrays["outputs"], box.shape[1]),
+        "outputs": _outputs(arrays["outputs"], box.shape[1], empty=kind is Noise),
         "bounds": box,
         "epsilon": epsilon,
         "p": p,
         "method": _name("method", header["method"]),
         "report": report,
         "projection": _projection(header["projection"], box.shape[1]),
+        "distance": header["distance"] if header["format"] >= 3 else "plane",
     }
     settings = _settings(header["settings"], arrays)
-    kind = _KINDS[choice("kind", header["kind"], tuple(_KINDS))]
     mechanism = kind.from_settings(common, settings)
     grid = getattr(mechanism, "grid", None)
     if grid is not None and not all(map(_wide, grid.breakpoints)):
@@ -154,6 +160,11 @@ def rebuild(header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Mecha
     if unknown:
         raise reject("settings", f"those of kind {kind.kind!r}", f"also {', '.join(sorted(unknown))}")
     return mechanism
+
+
+def _kinds_of(number: int) -> tuple[str, ...]:
+    """Return the kinds of mechanisms that a format knows."""
+    return tuple(name for name, kind in _KINDS.items() if number >= 3 or kind is not Noise)
 
 
 def _require_types(header: dict[str, Any]) -> None:
@@ -187,7 +198,11 @@ def _wide(edges: FloatArray) -> bool:
     return bool(np.diff(edges).min() >= max(_NARROWEST * np.abs(edges).max(), 1 / _LARGEST))
 
 
-def _outputs(given: NDArray[Any], n_axes: int) -> FloatArray:
+def _outputs(given: NDArray[Any], n_axes: int, *, empty: bool) -> FloatArray:
+    if empty:
+        if given.shape != (0, n_axes) or given.dtype != np.float64:
+            raise reject("outputs", f"an empty array of shape (0, {n_axes}) for this kind", f"shape {given.shape}")
+        return np.empty((0, n_axes))
     outputs = table("outputs", given, columns=n_axes)
     if np.abs(outputs).max() > _LARGEST:
         raise reject("outputs", f"of coordinates up to {_LARGEST:g}", "larger ones")

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from metricdp.errors import InvalidInputError
 
 __all__ = [
+    "checked_box",
     "choice",
     "finite_array",
     "fraction",
@@ -105,6 +106,17 @@ def table(name: str, value: ArrayLike, columns: int | None = None) -> FloatArray
     if array.shape[0] == 0 or array.shape[1] == 0:
         raise reject(name, "non-empty", f"shape {array.shape}")
     return array
+
+
+def checked_box(bounds: ArrayLike | None) -> FloatArray:
+    """Return a box (2, axes) that is wider than zero everywhere."""
+    box = finite_array("bounds", bounds if bounds is not None else np.nan)
+    if box.ndim != 2 or len(box) != 2 or not box.size:
+        raise reject("bounds", "of shape (2, axes), lower corner first", f"shape {box.shape}")
+    for axis, (low, high) in enumerate(box.T):
+        if not low < high:
+            raise reject("bounds", "wider than zero on every axis", f"[{low}, {high}] on axis {axis}")
+    return box
 
 
 def unit_sum(name: str, value: ArrayLike, length: int) -> FloatArray:

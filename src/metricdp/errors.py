@@ -1,5 +1,7 @@
 """The errors a caller may want to tell apart."""
 
+from typing import Any
+
 __all__ = ["InvalidInputError", "NotCertified", "ProblemTooLargeError", "SolverError"]
 
 
@@ -16,4 +18,11 @@ class SolverError(RuntimeError):
 
 
 class NotCertified(RuntimeError):  # noqa: N818 - the name is part of the public interface
-    """The fitted mechanism could not be shown to be (ε, d_p)-mDP."""
+    """A mechanism could not be shown to keep its claim.
+
+    certificate : what was found instead of a proof.
+    """
+
+    def __init__(self, message: str, certificate: Any = None) -> None:
+        super().__init__(message)
+        self.certificate = certificate

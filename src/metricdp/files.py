@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from metricdp._archive import LARGEST_HEADER, array_bytes, read_archive, write_archive
 from metricdp._atomic import atomic_file
-from metricdp._header import FORMAT, describe, from_format_1, rebuild
+from metricdp._header import FORMAT, FORMATS, describe, from_format_1, rebuild
 from metricdp._validation import reject
-from metricdp.certify import certify as prove
-from metricdp.errors import InvalidInputError, NotCertified
+from metricdp.certify import require_proof
+from metricdp.errors import InvalidInputError
 from metricdp.mechanisms.base import Mechanism
 
 __all__ = ["MechanismFile", "content_hash", "load", "read_file", "save"]
@@ -93,17 +93,15 @@ def load(path: str | Path, *, certify: bool = True) -> Mechanism:
     mechanism = read_file(path).mechanism
     if certify:
         with np.errstate(all="ignore"):  # numbers from elsewhere may overflow; the proof fails then
-            certificate = prove(mechanism)
-        if not certificate.holds:
-            msg = f"{os.fspath(path)!r}: {certificate.claim} Pass certify=False to study it all the same."
-            raise NotCertified(msg)
+            require_proof(mechanism, repr(os.fspath(path)))
     return mechanism
 
 
 def content_hash(source: Mechanism | str | Path) -> str:
     """Return the SHA-256 of all that a mechanism file says, as 64 hexadecimal digits.
 
-    A mechanism and a file saved from it have the same hash, as has the mechanism loaded from that file.
+    A mechanism and a file saved from it have the same hash, as has the mechanism loaded from that file. A file of an
+    earlier format has the hash that its mechanism would be saved with now.
     """
     return _sealed(source)[2] if isinstance(source, Mechanism) else read_file(source).sha256
 
@@ -129,10 +127,10 @@ def _read(path: Path) -> MechanismFile:
     if not isinstance(header, dict):
         raise reject("header", "a JSON object", type(header).__name__)
     number = header["format"]
-    if type(number) is not int or number not in (1, FORMAT):
-        msg = f"format {number!r} is not known to this version (it reads 1 and {FORMAT})"
+    if type(number) is not int or number not in FORMATS:
+        msg = f"format {number!r} is not known to this version (it reads {', '.join(map(str, FORMATS))})"
         raise InvalidInputError(msg)
-    if number == FORMAT:
+    if number > 1:
         _check_hash(header["sha256"], text, arrays)
         mechanism = _rebuilt(header, arrays)
     else:
@@ -143,7 +141,7 @@ def _read(path: Path) -> MechanismFile:
 def _rebuilt(header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Mechanism:
     """Return the mechanism, if saving it would give the same file: a header that contradicts its arrays does not."""
     mechanism = rebuild(header, arrays)
-    if content_hash(mechanism) != header["sha256"]:
+    if _sealed(mechanism, header["format"])[2] != header["sha256"]:
         msg = "its fields are not those that its mechanism would be saved with"
         raise InvalidInputError(msg)
     return mechanism
@@ -157,9 +155,9 @@ def _check_hash(given: Any, text: bytes, arrays: Mapping[str, NDArray[Any]]) -> 
         raise InvalidInputError(msg)
 
 
-def _sealed(mechanism: Mechanism) -> tuple[bytes, dict[str, NDArray[Any]], str]:
-    """Return the text of the header with the hash in its place, the arrays, and the hash."""
-    header, arrays = describe(mechanism)
+def _sealed(mechanism: Mechanism, number: int = FORMAT) -> tuple[bytes, dict[str, NDArray[Any]], str]:
+    """Return the text of the header in format `number` with the hash in its place, the arrays, and the hash."""
+    header, arrays = describe(mechanism, number)
     text = _text(header | {"sha256": _NO_HASH})
     if len(text) > LARGEST_HEADER:
         raise reject("report", f"short enough for a header of {LARGEST_HEADER:,} bytes", f"{len(text):,} bytes")

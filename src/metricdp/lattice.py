@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from metricdp._validation import FloatArray, reject
 
-__all__ = ["LARGEST_MULTIPLE", "lattice_step", "snap", "snap_inside", "to_integers"]
+__all__ = ["LARGEST_MULTIPLE", "coarsest_step", "lattice_step", "snap", "snap_inside", "to_integers"]
 
 # About a millimetre where the unit is a kilometre.
 _COARSEST_EXPONENT = -20
@@ -43,6 +43,22 @@ def lattice_step(bounds: FloatArray) -> float:
         rule = f"within 2^51 lattice steps of 2^{exponent} from the origin (shift the origin or rescale an axis)"
         raise reject("bounds", rule, bounds.tolist())
     return step
+
+
+def coarsest_step(bounds: FloatArray) -> float:
+    """Return the largest spacing that a lattice over a (2, N) box may have, whoever made it.
+
+    Rounding to the lattice moves points, and a guarantee between lattice points says nothing of points that share one.
+    So the spacing must be negligible: at most 2^-20 of the unit, and 2^-20 of the shortest side. (The box of a
+    mechanism is that of its problem moved to the lattice, so its sides may have lost a few steps.)
+
+    Examples
+    --------
+    >>> coarsest_step(np.array([[0.0, 0.0], [30.0, 40.0]])) == 2.0**-20
+    True
+    """
+    shortest = float((bounds[1] - bounds[0]).min())
+    return min(math.ldexp(1.0, _COARSEST_EXPONENT), math.ldexp(shortest * (1 + 2.0**-18), -_DIGITS))
 
 
 def snap(points: FloatArray, step: float) -> FloatArray:

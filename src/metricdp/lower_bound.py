@@ -9,6 +9,7 @@ import numpy as np
 
 from metricdp._clock import Clock
 from metricdp._validation import FloatArray, choice, integer, positive, reject
+from metricdp.earth import distortion
 from metricdp.methods.lazy_lp import solve_lazily
 from metricdp.methods.options import GridOptions, ProgressCallback, require_memory
 from metricdp.metric import norm
@@ -65,6 +66,9 @@ def lower_bound(
 ) -> float:
     """Return a number that the expected loss of no (ε, d_p)-mDP mechanism on the box can fall below.
 
+    With a projection ε is per true km: true distances are at most λ times those on the map, so a mechanism that is
+    private on the ground is (ελ, d_p)-mDP on the map, and that is what the bound is for.
+
     Parameters
     ----------
     problem : Problem
@@ -104,6 +108,8 @@ def lower_bound(
     if not isinstance(problem, Problem):
         raise reject("problem", "a metricdp.Problem", type(problem).__name__)
     budget = positive("epsilon", epsilon)
+    if problem.projection is not None:
+        budget *= distortion(problem.projection, problem.bounds).stretch
     choice("kind", kind, ("tight", "paper", "floor"))
     options = GridOptions(cells=cells, solver=solver, time_limit=time_limit, progress=progress)
     floor = _rounded_down(problem.floor, problem)

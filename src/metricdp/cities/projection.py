@@ -62,22 +62,31 @@ class Equirectangular:
         if east.size == 0:
             raise reject("lon", "non-empty", "no points")
         if np.ptp(east) > 180:
-            rule = "within 180 degrees of each other (a network across the antimeridian is not supported)"
-            raise reject("lon", rule, f"{east.min():g} to {east.max():g}")
-        return cls(float(east.min() + east.max()) / 2, float(north.min() + north.max()) / 2)
+            east = np.where(east < 0, east + 360, east)  # across the antimeridian
+        if np.ptp(east) > 180:
+            raise reject("lon", "within 180 degrees of each other", f"{np.ptp(east):g} degrees")
+        centre = _wrapped(np.array([float(east.min() + east.max()) / 2]))
+        return cls(float(centre[0]), float(north.min() + north.max()) / 2)
 
     def to_xy_km(self, lon: ArrayLike, lat: ArrayLike) -> FloatArray:
-        """Return (n, 2) kilometres east and north of the centre."""
+        """Return (n, 2) kilometres east and north of the centre.
+
+        Longitudes are taken within 180 degrees of the centre, so that neighbours across the antimeridian stay
+        neighbours.
+        """
         east, north = lonlat_arrays(lon, lat)
-        return np.column_stack([east - self.lon_deg, north - self.lat_deg]) * self._km_per_degree
+        return np.column_stack([_wrapped(east - self.lon_deg), north - self.lat_deg]) * self.km_per_degree
 
     def to_lonlat(self, xy_km: ArrayLike) -> FloatArray:
         """Return (n, 2) degrees, longitude first."""
         xy = table("xy_km", xy_km, columns=2)
-        return np.asarray(xy / self._km_per_degree + [self.lon_deg, self.lat_deg])
+        degrees = np.asarray(xy / self.km_per_degree + [self.lon_deg, self.lat_deg])
+        degrees[:, 0] = _wrapped(degrees[:, 0])
+        return degrees
 
     @property
-    def _km_per_degree(self) -> FloatArray:
+    def km_per_degree(self) -> FloatArray:
+        """Kilometres on the plane per degree of longitude and of latitude."""
         along_meridian = EARTH_RADIUS_KM * math.pi / 180
         return np.array([along_meridian * math.cos(math.radians(self.lat_deg)), along_meridian])
 
@@ -104,6 +113,11 @@ class Equirectangular:
             got = f"{values['kind']!r} with {values['radius_km']!r}"
             raise reject("projection", f"{KIND!r} with radius_km {EARTH_RADIUS_KM:g}", got)
         return cls(values["lon_deg"], values["lat_deg"])
+
+
+def _wrapped(degrees: FloatArray) -> FloatArray:
+    """Return angles within ±180 degrees; those that are already there are left as they are, to the last bit."""
+    return np.asarray(np.where(np.abs(degrees) > 180, degrees - 360 * np.rint(degrees / 360), degrees))
 
 
 def lonlat_arrays(lon: ArrayLike, lat: ArrayLike) -> tuple[FloatArray, FloatArray]:

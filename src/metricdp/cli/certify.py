@@ -50,7 +50,7 @@ def _show(contents: Contents, certificate: Certificate) -> None:
     verdict = "[bold green]holds[/]" if certificate.holds else "[bold red]does not hold[/]"
     out.print(f"{verdict}: {certificate.claim}", soft_wrap=True)
     if certificate.holds:
-        out.print(_in_words(certificate, city=contents.mechanism.projection is not None), soft_wrap=True)
+        out.print(_in_words(certificate), soft_wrap=True)
     stored = "as stored" if contents.format > 1 else "not stored"
     lines = [
         f"worst ratio {certificate.worst_ratio:.6f} of ε{_place(certificate.worst_where)}",
@@ -63,13 +63,17 @@ def _show(contents: Contents, certificate: Certificate) -> None:
         out.print(line, markup=False, soft_wrap=True)
 
 
-def _in_words(certificate: Certificate, *, city: bool) -> str:
+def _in_words(certificate: Certificate) -> str:
     """Say what ε means for two people at a distance that is easy to imagine: 500 m, or that of a factor e."""
-    distance = _KILOMETRES if city else 1 / certificate.epsilon
-    who = "Two people 500 m apart" if city else f"Two points {distance:.3g} (1/ε) apart"
-    exponent = certificate.epsilon * distance
+    metres = certificate.metres
+    if metres is None:
+        distance = 1 / certificate.epsilon
+        who, exponent = f"Two points {distance:.3g} (1/ε) apart", certificate.epsilon * distance
+    else:
+        who, exponent = "Two people 500 m apart", metres.epsilon_per_km * _KILOMETRES
     ratio = f"{math.exp(exponent):.3g}" if exponent <= _LARGEST_EXPONENT else f"e^{exponent:.3g}"
-    return f"{who}: no report is more than {ratio} times likelier from one than from the other."
+    words = f"{who}: no report is more than {ratio} times likelier from one than from the other."
+    return words if metres is None else f"{metres.statement}\n{words}"
 
 
 def _place(where: dict[str, Any]) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,6 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metricdp._validation import FloatArray, choice, reject, table
+from metricdp.earth import Distortion, distortion
+from metricdp.errors import InvalidInputError
 from metricdp.randomness import NotPrivate, RandomSource, SecureRandom
 from metricdp.sampling import draw_in_proportion
 
@@ -26,6 +31,10 @@ __all__ = ["SLACK", "Mechanism"]
 # rounding is neither an error nor worth a warning.
 SLACK = 1e-6
 
+# What converting degrees to kilometres in floating point may move a coordinate by, in km: 540 degrees at 111.3 km
+# each, a few roundings.
+_PROJECTION_ERROR_KM = 5e-11
+
 # Numbers held at once while rows are computed: 64 MB of float64, whatever the number of points.
 _CHUNK_NUMBERS = 2**21
 
@@ -35,6 +44,10 @@ class Mechanism(ABC):
     """A randomised map from a box to finitely many outputs, z_k(x) = Pr[y_k | x].
 
     Immutable: arrays are read-only, and `report` tells how the mechanism was made.
+
+    epsilon : the privacy budget per unit of distance.
+    distance : what `epsilon` is per. "ground": true kilometres on the Earth (WGS 84), for mechanisms with a projection;
+        "plane": units of the mechanism's own coordinates.
     """
 
     outputs: FloatArray
@@ -44,11 +57,15 @@ class Mechanism(ABC):
     method: str
     report: Mapping[str, Any] = field(default_factory=dict)
     projection: Any = None
+    distance: str = "plane"
 
     kind: ClassVar[str]
 
     def __post_init__(self) -> None:
-        for value in vars(self).values():
+        choice("distance", self.distance, ("plane", "ground"))
+        if self.distance == "ground" and self.projection is None:
+            raise reject("distance", "'plane' for a mechanism without a projection", "'ground'")
+        for value in list(vars(self).values()):
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
 
@@ -60,6 +77,52 @@ class Mechanism(ABC):
     def n_outputs(self) -> int:
         """K, the number of outputs."""
         return len(self.outputs)
+
+    @cached_property
+    def distortion(self) -> Distortion | None:
+        """How the plane's distances compare with those on the ground; None without a projection."""
+        return None if self.projection is None else distortion(self.projection, self.bounds)
+
+    @cached_property
+    def plane_epsilon(self) -> Fraction:
+        """ε per unit of the plane's coordinates, which is what a proof must establish.
+
+        With `distance="ground"` it is ε/κ, because plane distances are at most κ times true ones; 0 where there is no κ.
+        """
+        epsilon = Fraction(repr(float(self.epsilon)))
+        if self.distance == "plane" or self.distortion is None:
+            return epsilon
+        kappa = self.distortion.kappa
+        return epsilon / Fraction(kappa) if math.isfinite(kappa) else Fraction(0)
+
+    @cached_property
+    def claimed_epsilon(self) -> float:
+        """ε per true km where there is a projection, per unit of the coordinates otherwise; what a ledger charges."""
+        if self.distance == "ground" or self.distortion is None:
+            return self.epsilon
+        return math.nextafter(self.epsilon * self.distortion.kappa, math.inf)
+
+    @property
+    def rounding(self) -> float:
+        """r of the claim e^{ε (d + r)}, in the plane: what rounding adds to the distance of two points as given.
+
+        Moving each of two points by at most `_moved_by` along each axis changes their distance by 2 N^{1/p} of that.
+        """
+        n_axes = self.bounds.shape[1]
+        moved = self._moved_by + (0.0 if self.projection is None else _PROJECTION_ERROR_KM)
+        return 2 * moved * n_axes ** (1 / self.p) * (1 + 1e-12)
+
+    @property
+    def claimed_rounding(self) -> float:
+        """r beside `claimed_epsilon`: in true km where there is a projection."""
+        if self.distortion is None:
+            return self.rounding
+        return self.rounding / self.distortion.kappa * (1 + 1e-12)
+
+    @property
+    def _moved_by(self) -> float:
+        """How far a point of the box is moved along each axis before anything else, at most."""
+        return 0.0
 
     def probabilities(self, x: ArrayLike, *, outside: str = "clamp") -> FloatArray:
         """Return Pr[y_k | x] as (points, outputs); rows sum to 1.
@@ -83,14 +146,35 @@ class Mechanism(ABC):
 
         Guarantee
         ---------
-        Draws are independent and follow the mechanism's own numbers exactly: the integer rows of a `Spline`, the rows
-        in floating point of most others. (Laplace noise is drawn in floating point and then rounded to a lattice.) With
-        `rng=None` the bits come from the operating system's generator through ChaCha20; an `InsecureSeed` makes the
+        Draws are independent and follow the mechanism's own numbers exactly: the integer rows of a `Spline`, the lattice
+        noise of Laplace mechanisms, the rows in floating point of the others. With `rng=None` the bits come from the operating system's generator through ChaCha20; an `InsecureSeed` makes the
         draw repeatable and therefore not private.
         """
         points = self._checked(x, outside)
-        source = SecureRandom() if rng is None else rng
         drawn = np.empty(len(points), dtype=np.intp)
+        source = self._drawn_into(drawn, points, rng)
+        return drawn if source.secure else drawn.view(NotPrivate)
+
+    def sample_lonlat(
+        self, lonlat: ArrayLike, rng: RandomSource | None = None, *, outside: str = "clamp"
+    ) -> NDArray[np.intp]:
+        """Draw one output for every point given in degrees, (m, 2) with longitude first, and return its index."""
+        return self.sample(self._from_lonlat(lonlat), rng, outside=outside)
+
+    def probabilities_lonlat(self, lonlat: ArrayLike, *, outside: str = "clamp") -> FloatArray:
+        """Return Pr[y_k | x] of points given in degrees, (m, 2) with longitude first."""
+        return self.probabilities(self._from_lonlat(lonlat), outside=outside)
+
+    def _from_lonlat(self, lonlat: ArrayLike) -> FloatArray:
+        if self.projection is None:
+            msg = "This mechanism has no projection, so it cannot take longitude and latitude; use `sample`."
+            raise InvalidInputError(msg)
+        degrees = table("lonlat", lonlat, columns=2) if np.size(lonlat) else np.empty((0, 2))
+        return np.asarray(self.projection.to_xy_km(degrees[:, 0], degrees[:, 1]))
+
+    def _drawn_into(self, drawn: NDArray[Any], points: FloatArray, rng: RandomSource | None) -> RandomSource:
+        """Fill `drawn` chunk by chunk and return the source of the random bits."""
+        source = SecureRandom() if rng is None else rng
 
         def draw(part: slice) -> None:
             drawn[part] = self._draw(self._clamped(points[part]), source)
@@ -103,7 +187,7 @@ class Mechanism(ABC):
                 list(pool.map(draw, parts))
         elif parts:
             draw(parts[0])  # starting threads would take longer than a few draws
-        return drawn if source.secure else drawn.view(NotPrivate)
+        return source
 
     def beyond(self, points: FloatArray, slack: float = 0.0) -> NDArray[np.bool_]:
         """Return which points lie outside the box by more than `slack` of its sides."""
@@ -112,10 +196,7 @@ class Mechanism(ABC):
         return np.asarray(((points < low - margin) | (points > high + margin)).any(axis=1))
 
     def snap(self, points: FloatArray) -> FloatArray:
-        """Return the points of the box that stand for `points`; the guarantee is between those.
-
-        Mechanisms with a lattice round to it, all others take points as they are.
-        """
+        """Return the points that stand for `points` of the box: mechanisms with a lattice round to it."""
         return points
 
     def expected_loss(self, problem: Problem) -> float:

@@ -36,7 +36,8 @@ class Exponential(Mechanism):
     min(d_p(·, y_k), γ) is 1-Lipschitz in d_p, so the weight of an output changes by a factor of at most e^{s
     d} between points at distance d, and the normalising sum by another: the mechanism is (2s, d_p)-mDP on the
     whole space. Relabelling looks at the draw only, so it is post-processing. Probabilities below e^-700 are
-    given as e^-700, which keeps the guarantee (see `raise_tails`).
+    given as e^-700, which keeps the guarantee (see `raise_tails`). A computed probability is off by a factor of at most
+    e^{±u} (`_row_error`), which adds 2u/ε to `rounding`.
     """
 
     rate: float
@@ -44,6 +45,24 @@ class Exponential(Mechanism):
     labels: NDArray[np.intp]
 
     kind: ClassVar[str] = "exponential"
+
+    @property
+    def rounding(self) -> float:
+        """r of the claim: what is computed in floating point counts as if points were farther apart."""
+        if not self.plane_epsilon:
+            return math.inf
+        return super().rounding + 2 * self._row_error / float(self.plane_epsilon) * (1 + 1e-12)
+
+    @cached_property
+    def _row_error(self) -> float:
+        """u: computed probabilities are off by a factor of at most e^{±u}.
+
+        The distance and its product with the rate, exp (taken to be within four units in the last place), the sum over
+        outputs, the quotient, the sum over labels.
+        """
+        extent = float(norm(self.bounds[1] - self.bounds[0], self.p))
+        reach = float(norm(self.outputs - self.bounds.mean(axis=0), self.p).max()) + extent
+        return 2.0**-53 * (self.rate * reach * (self.bounds.shape[1] + 4) + 2 * self.n_outputs + 16)
 
     def _rows(self, points: FloatArray) -> FloatArray:
         distance = pairwise_distances(points, self.outputs, self.p)

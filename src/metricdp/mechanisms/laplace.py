@@ -1,10 +1,11 @@
-"""Laplace noise on the plane, line or space, snapped to a lattice whose squares carry the outputs."""
+"""Laplace noise on a lattice of millimetres, in any number of axes, whose noisy points fall into squares with labels."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 
 from metricdp._validation import FloatArray, finite_array, positive, reject
 from metricdp.errors import InvalidInputError
+from metricdp.lattice import LARGEST_MULTIPLE, lattice_step, snap, to_integers
+from metricdp.lattice_noise import MOST_AXES, LatticeNoise, dyadic_below
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.lattice import Lattice
 from metricdp.mechanisms.planar_mass import PlanarMass, count_panels
@@ -21,13 +24,12 @@ from metricdp.mechanisms.remap import checked_labels
 from metricdp.mechanisms.tails import raise_tails
 from metricdp.randomness import RandomSource
 
-__all__ = ["LatticeLaplace", "NoiseFrame"]
+__all__ = ["LatticeLaplace", "NoiseFrame", "noise_on", "noise_step"]
 
 # With u = (x + y)/2 and w = (x − y)/2, max(|x|, |y|) = |u| + |w|.
 _DIAGONAL = np.array([[0.5, 0.5], [0.5, -0.5]])
 
-# How far beyond the box, over the rate, a window must reach: walls outside it are integrated as if seen from
-# afar.
+# Minimum margin of the window, in units of 1/rate; the quadrature assumes that edges outside it are far away.
 _LEAST_MARGIN = 1.0
 
 # From this many units of 1/rate on, rounding errors of coordinates show in probabilities.
@@ -36,32 +38,53 @@ _WIDEST = 1e8
 # Panels take about 400 bytes each while rows are computed; a file may not ask for more.
 _MOST_PANELS = 2**20
 
+# The lattice's step is at most this over the rate, so that noise on the lattice differs from continuous noise by less
+# than 2^-34 of its probabilities.
+_FINEST_DECAY = 2.0**-16
+
+# Noise is drawn for so many points at once: what a draw needs should stay in the processor's cache.
+DRAWN_AT_ONCE = 2**15
+
+
+def noise_step(bounds: FloatArray, rate: float) -> float:
+    """Return the spacing of the lattice that points are rounded to and noise is drawn on: fine against box and noise."""
+    exponent = math.frexp(_FINEST_DECAY / rate)[1] - 1
+    step = min(lattice_step(bounds), math.ldexp(1.0, exponent))
+    if float(np.abs(bounds).max()) >= LARGEST_MULTIPLE * step:
+        rule = f"within 2^51 lattice steps of 2^{exponent} from the origin (noise of rate {rate:g} needs so fine a lattice)"
+        raise reject("bounds", rule, bounds.tolist())
+    return step
+
+
+def noise_on(step: float, rate: float, p: float, n_axes: int) -> LatticeNoise:
+    """Return noise that decays at most at `rate` per unit of distance, on multiples of `step`."""
+    return LatticeNoise(dyadic_below(Fraction(rate) * Fraction(step)), p, n_axes)
+
 
 @dataclass(frozen=True, eq=False)
 class NoiseFrame:
     """The coordinates in which noise of density ∝ e^{−rate ‖·‖_p} takes its simplest form.
 
-    order : 2 for the planar Laplace distribution, 1 where the noise is independent along each axis.
+    order : its norm there; 1 where the noise is independent along each axis.
     matrix : maps a point of the problem to the frame.
     """
 
-    order: int
+    order: float
     matrix: FloatArray
 
     @classmethod
     def of(cls, p: float, n_axes: int) -> NoiseFrame:
-        """Return the frame for d_p, or say that there is none."""
-        if n_axes == 1 or (p == 1 and n_axes <= 3):
-            return cls(1, np.eye(n_axes))
-        if n_axes == 2 and p == 2:
-            return cls(2, np.eye(2))
+        """Return the frame for d_p."""
+        if not 1 <= n_axes <= MOST_AXES:
+            msg = f"Laplace noise is supported for 1 to {MOST_AXES} axes, got {n_axes}."
+            raise InvalidInputError(msg)
         if n_axes == 2 and math.isinf(p):
-            return cls(1, _DIAGONAL)
-        msg = (
-            "Laplace noise is supported for any `p` with 1 axis, for `p` = 1, 2 or inf with 2 axes and for "
-            f"`p` = 1 with 3 axes, got p = {p:g} with {n_axes} axes."
-        )
-        raise InvalidInputError(msg)
+            return cls(1.0, _DIAGONAL)
+        return cls(1.0 if n_axes == 1 else p, np.eye(n_axes))
+
+    def spacing(self, step: float) -> float:
+        """Return how far apart the coordinates of lattice points are in the frame."""
+        return step * float(np.abs(self.matrix).max())
 
     def enter(self, points: FloatArray) -> FloatArray:
         """Take points of the problem to the frame."""
@@ -76,48 +99,27 @@ class NoiseFrame:
         corners = self.enter(np.array(list(itertools.product(*bounds.T))))
         return np.array([corners.min(axis=0), corners.max(axis=0)])
 
-    def noise(self, count: int, source: RandomSource) -> FloatArray:
-        """Draw (count, N) noise of rate 1, in the frame.
-
-        Guarantee
-        ---------
-        Inverse transforms of 53-bit uniforms in floating point: each coordinate is off by a few units in the
-        last place, and the distribution by about 2^-52 in total variation.
-        """
-        if self.order == 2:
-            # The radius has density r e^{−r}: a sum of two exponentials.
-            first, second, turn = (_unit(source.words(count)) for _ in range(3))
-            radius, angle = -np.log(first) - np.log(second), 2 * math.pi * turn
-            return np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
-        n_axes = len(self.matrix)
-        words = source.words(count * n_axes).reshape(count, n_axes)
-        # The lowest bit is no part of the uniform, so it is free to choose the sign.
-        sign = np.where(words & np.uint64(1), 1.0, -1.0)
-        return np.asarray(sign * np.log(_unit(words)))
-
-
-def _unit(words: NDArray[np.uint64]) -> FloatArray:
-    """Return uniforms in (0, 1]: multiples of 2^-53, never 0, so that a logarithm is finite."""
-    return np.asarray(((words >> np.uint64(11)) + np.uint64(1)) * 2.0**-53, dtype=np.float64)
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LatticeLaplace(Mechanism):
-    """Add noise of density ∝ e^{−rate ‖·‖_p}, snap to a lattice, report the label of the square.
+    """Add noise of probability ∝ e^{−rate ‖·‖_p}, find the square of the noisy point, report the square's label.
 
     rate : of the noise, per unit of distance.
-    window : (2, N), the corners of the lattice, in the noise's frame (`NoiseFrame`).
-    labels : the index of the output that each square stands for; its shape is the lattice's.
+    window : (2, N), the corners of the squares, in the noise's frame (`NoiseFrame`).
+    labels : the index of the output that each square stands for; its shape is that of the squares.
 
     Guarantee
     ---------
-    The noise covers the whole space and nothing is cut off or renormalised, so by the triangle inequality its
-    density changes by a factor of at most e^{rate · d_p(x, x')} between secrets x and x': (rate, d_p)-mDP on
-    the whole space. Snapping to a square (the nearest one, for points outside the window) and looking up its
-    label see only the noisy point, so they are post-processing and cost nothing. `probabilities` evaluates
-    the mass of each label's squares directly, with a relative error of about 1e-13; what is below e^-700 is
-    given as e^-700, which keeps the guarantee. An output that labels no square is never reported. `sample`
-    draws the noise itself and does not use `probabilities`.
+    Points are rounded to a lattice (`step`), which adds at most `rounding` to the distance of two points. The noise is a
+    point of the same lattice, drawn exactly with probabilities proportional to e^{−a ‖v‖_p}, where a is a fraction of at
+    most rate · step (`LatticeNoise`). The lattice has no border and nothing is cut off, so the sum of the weights is
+    the same from every point, and by the triangle inequality the probability of a noisy point changes by a factor of at
+    most e^{rate · d_p(x, x')} between lattice points x and x'. Finding the square (the nearest one, for noisy points
+    outside the window) and its label see only the noisy point, so they are post-processing and cost nothing.
+    `probabilities` evaluates the mass of each label's squares under the continuous density and does not matter for the
+    guarantee: its relative error is about 1e-12 where there is a closed form (one axis, p = 1, two axes with p = 2
+    or ∞), and `MixtureMass.error` in absolute terms elsewhere; what is below e^-700 is given as e^-700. An output that
+    labels no square is never reported. `sample` draws the noise itself and does not use `probabilities`.
     """
 
     rate: float
@@ -128,6 +130,7 @@ class LatticeLaplace(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _ = self.noise  # refuses a rate that has no lattice before the first point comes
         box = self.frame.box(self.bounds)
         margin = min((box[0] - self.window[0]).min(), (self.window[1] - box[1]).min())
         # A rounding below the least margin is no reason to refuse.
@@ -140,26 +143,56 @@ class LatticeLaplace(Mechanism):
         """The coordinates of the lattice."""
         return NoiseFrame.of(self.p, self.bounds.shape[1])
 
+    @property
+    def has_closed_form(self) -> bool:
+        """Whether `probabilities` are exact but for rounding: products of intervals, and the plane with p = 2."""
+        return self.frame.order == 1 or (self.frame.order == 2 and len(self.frame.matrix) == 2)
+
     @cached_property
     def lattice(self) -> Lattice:
         """The squares that noisy points are snapped to."""
         return Lattice(self.window, self.labels.shape)
 
-    def _rows(self, points: FloatArray) -> FloatArray:
-        return raise_tails(self._mass.rows(self.frame.enter(points)), self._possible)
-
-    def _draw(self, points: FloatArray, source: RandomSource) -> NDArray[np.intp]:
-        noisy = self.frame.noise(len(points), source)
-        noisy /= self.rate
-        noisy += self.frame.enter(points)
-        return np.asarray(self.labels.ravel()[self.lattice.snap(noisy)])
+    @cached_property
+    def step(self) -> float:
+        """The spacing of the lattice to which points are rounded."""
+        return noise_step(self.bounds, self.rate)
 
     @cached_property
-    def _mass(self) -> PlanarMass | ProductMass:
-        if self.frame.order == 2:
+    def noise(self) -> LatticeNoise:
+        """The noise, in steps of the lattice."""
+        return noise_on(self.step, self.rate, self.p, self.bounds.shape[1])
+
+    @property
+    def _moved_by(self) -> float:
+        return self.step / 2
+
+    @property
+    def _drawn_at_once(self) -> int:
+        return DRAWN_AT_ONCE
+
+    def snap(self, points: FloatArray) -> FloatArray:
+        """Return the lattice points that stand for points of the box."""
+        return snap(points, self.step)
+
+    def _rows(self, points: FloatArray) -> FloatArray:
+        return raise_tails(self._mass.rows(self.frame.enter(self.snap(points))), self._possible)
+
+    def _draw(self, points: FloatArray, source: RandomSource) -> NDArray[np.intp]:
+        noisy = to_integers(points, self.step) + self.noise.draw(len(points), source)
+        return np.asarray(self.labels.ravel()[self.lattice.snap(self.frame.enter(noisy * self.step))])
+
+    @cached_property
+    def _mass(self) -> PlanarMass | ProductMass | MixtureMass:
+        order = self.frame.order
+        if order == 1:
+            return ProductMass(self.lattice, self.labels, self.rate, self.n_outputs)
+        if self.has_closed_form:
             box = self.frame.box(self.bounds)
             return PlanarMass(self.lattice, self.labels, self.rate, self.n_outputs, box)
-        return ProductMass(self.lattice, self.labels, self.rate, self.n_outputs)
+        from metricdp.mechanisms.mixture_mass import MixtureMass  # TEMP
+
+        return MixtureMass(self.lattice, self.labels, self.rate, self.n_outputs, order)
 
     @cached_property
     def _possible(self) -> NDArray[np.bool_]:
@@ -182,7 +215,7 @@ class LatticeLaplace(Mechanism):
         if not rate * extent <= _WIDEST:
             raise reject("rate", f"at most {_WIDEST / extent:.6g} for a window this wide", rate)
         mechanism = cls(**common, rate=rate, window=window, labels=labels)
-        if mechanism.frame.order == 2:
+        if mechanism.has_closed_form and mechanism.frame.order == 2:
             panels = count_panels(labels, mechanism.lattice, rate, mechanism.frame.box(mechanism.bounds))
             if panels > _MOST_PANELS:
                 raise reject("labels", f"of at most {_MOST_PANELS:,} panels between unequal squares", f"{panels:,}")

@@ -96,6 +96,10 @@ class LogConvex(Mechanism):
             return math.inf
         return rounding_cost(self.grid.n_axes, self.n_outputs, float(np.abs(self.log_table).max()), self.step)
 
+    @property
+    def _moved_by(self) -> float:
+        return self.step  # half of it inside, up to a whole one at edges that are not on the lattice
+
     def snap(self, points: FloatArray) -> FloatArray:
         """Return the lattice points that stand for points of the box."""
         return snap_inside(points, self.bounds, self.step)

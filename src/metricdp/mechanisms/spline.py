@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from metricdp._validation import FloatArray, integer, positive, reject
 from metricdp.grid import Grid
 from metricdp.integer_rows import fineness, integer_rows, rounding_mix
-from metricdp.lattice import LARGEST_MULTIPLE, lattice_step, snap, to_integers
+from metricdp.lattice import LARGEST_MULTIPLE, coarsest_step, lattice_step, snap, to_integers
 from metricdp.mechanisms.base import Mechanism
 from metricdp.randomness import RandomSource
 from metricdp.sampling import BernsteinSampler
@@ -34,12 +34,12 @@ class Spline(Mechanism):
 
     Guarantee
     ---------
-    Points are first rounded to the lattice, and the guarantee is between points of the lattice. Bernstein weights are
-    non-negative and sum to 1, so z(x) is a distribution for every x, with nothing to normalise. If at every site of
-    every cell the control values of the gradient satisfy ‖g‖_q ≤ ε b, then so does the gradient everywhere (a convex
-    cone contains convex combinations), and the mechanism is (ε, d_p)-mDP on the whole box. `metricdp.certify`
-    compares the integers exactly, and `sample` draws from the same integers exactly; only `probabilities`, which
-    nothing private rests on, are rounded to floating point.
+    Points are first rounded to the lattice, which adds at most `rounding` to the distance of two points. Bernstein
+    weights are non-negative and sum to 1, so z(x) is a distribution for every x, with nothing to normalise. If at every
+    site of every cell the control values of the gradient satisfy ‖g‖_q ≤ ε b, then so does the gradient everywhere (a
+    convex cone contains convex combinations), and the mechanism is (ε, d_p)-mDP between lattice points of the whole
+    box. `metricdp.certify` compares the integers exactly, and `sample` draws from the same integers exactly; only
+    `probabilities`, which nothing private rests on, are rounded to floating point.
     """
 
     step: float
@@ -86,6 +86,10 @@ class Spline(Mechanism):
         # No row is ever formed; what a draw needs should stay in the processor's cache.
         return 2**15
 
+    @property
+    def _moved_by(self) -> float:
+        return self.step / 2  # the edges of the box are on the lattice
+
     def snap(self, points: FloatArray) -> FloatArray:
         """Return the lattice points that stand for points of the box."""
         return snap(points, self.step)
@@ -128,6 +132,8 @@ def _checked_step(value: Any, grid: Grid) -> float:
     step = positive("step", value)
     if math.frexp(step)[0] != 0.5 or np.abs(grid.bounds).max() >= LARGEST_MULTIPLE * step:
         raise reject("step", "a power of two that is not too small for the box", step)
+    if step > coarsest_step(grid.bounds):
+        raise reject("step", f"at most {coarsest_step(grid.bounds):.3g} for this box", step)
     if any((np.rint(points / step) * step != points).any() for points in grid.breakpoints):
         raise reject("breakpoints", f"multiples of the lattice's step {step}", "others")
     return step

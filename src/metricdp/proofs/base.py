@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import singledispatch
 from typing import Any
 
 from metricdp.mechanisms.base import Mechanism
 
-__all__ = ["ROUNDING_SHARE", "ROUNDOFF", "Finding", "examine"]
+__all__ = ["ROUNDOFF", "Finding", "at_least", "examine", "float_below", "proved", "refused"]
 
 # Unit roundoff of float64.
 ROUNDOFF = 2.0**-53
-
-# Share of ε that pays for rounding errors of computed probabilities.
-ROUNDING_SHARE = 2e-6
 
 
 @dataclass(frozen=True)
@@ -30,6 +29,48 @@ class Finding:
 
 @singledispatch
 def examine(mechanism: Mechanism) -> Finding:
-    """Prove that a mechanism is (ε, d_p)-mDP from its numbers alone; one implementation per kind."""
+    """Prove that a mechanism keeps its claim in the plane, from its numbers alone; one implementation per kind.
+
+    The claim: between any two points of the box, as given, no report is more than e^{ε (d_p + r)} times likelier from one
+    than from the other, with ε = `Mechanism.plane_epsilon` and r = `Mechanism.rounding`.
+    """
     msg = f"no proof is known for mechanisms of kind {mechanism.kind!r}"
     raise TypeError(msg)
+
+
+def proved(mechanism: Mechanism, reason: str) -> str:
+    """Return the claim of a proof, with what it rests on."""
+    ground = mechanism.distance == "ground"
+    rounding = mechanism.claimed_rounding if ground else mechanism.rounding
+    unit = " km" if mechanism.projection is not None else ""
+    where = "on the ground" if ground else "on the map" if unit else ""
+    axes = "" if mechanism.p == 2 else " (measured along east and north)" if ground else ""
+    distance = " ".join(filter(None, (f"d{unit}", where)))
+    return (
+        f"({mechanism.epsilon}, d_{mechanism.p:g})-mDP on the whole box, for points as given: no report is more than "
+        f"exp({mechanism.epsilon} (d + r)) times likelier from one point than from another at distance {distance}{axes}, "
+        f"with r = {at_least(rounding)}{unit}. {reason}"
+    )
+
+
+def refused(mechanism: Mechanism, reason: str) -> str:
+    """Return what is said of a mechanism whose proof failed."""
+    return f"Not proved to be ({mechanism.epsilon}, d_{mechanism.p:g})-mDP: {reason}"
+
+
+def float_below(number: Fraction) -> float:
+    """Return the largest float that is at most `number`."""
+    nearest = float(number)
+    return nearest if Fraction(nearest) <= number else math.nextafter(nearest, -math.inf)
+
+
+def at_least(number: float, digits: int = 3) -> str:
+    """Return a decimal number of so many digits that is not below `number`.
+
+    Examples
+    --------
+    >>> at_least(1.3487e-06), at_least(8.0), at_least(1.3487, 10)
+    ('1.35e-06', '8', '1.3487')
+    """
+    text = f"{number:.{digits}g}"
+    return text if float(text) >= number else f"{number * (1 + 10.0 ** (1 - digits)):.{digits}g}"

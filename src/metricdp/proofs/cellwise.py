@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 from metricdp._validation import FloatArray
 from metricdp.mechanisms.cellwise import Cellwise
 from metricdp.metric import norm
-from metricdp.proofs.base import Finding, examine
+from metricdp.proofs.base import Finding, examine, proved
 
 __all__: list[str] = []
 
 # How far apart the points shown are, as a share of the smallest cell side. The ratio grows without bound as
 # it shrinks; this is small enough to convict and large enough to compute with.
 _HAIR = 1e-6
+
+# Stands for a jump that the logarithms' own rounding hides.
+_LEAST_JUMP = 5e-324
 
 
 @examine.register
@@ -32,13 +35,15 @@ def _cellwise(mechanism: Cellwise) -> Finding:
     jump, checked = 0.0, 0
     where: tuple[NDArray[np.intp], NDArray[np.intp], int] | None = None
     for lower, upper, first, second in _touching(mechanism):
-        size = _gap(logs[first], logs[second])
+        # Whether rows differ is decided by their numbers: logarithms of different numbers may round to the same.
+        differ = mechanism.table[first] != mechanism.table[second]
+        size = np.where(differ, np.maximum(_gap(logs[first], logs[second]), _LEAST_JUMP), 0.0)
         checked += size.size
         pair, output = np.unravel_index(int(size.argmax()), size.shape)
         if size[pair, output] > jump:
             jump, where = float(size[pair, output]), (lower[pair], upper[pair], int(output))
     if where is None:
-        claim = f"({mechanism.epsilon}, d_{mechanism.p:g})-mDP on the whole box: all cells have the same row."
+        claim = proved(mechanism, "All cells have the same row. Assumed: the random bits are uniform.")
         return Finding(holds=True, claim=claim, worst_ratio=0.0, worst_where={}, checked=checked)
     ratio, found = _across(mechanism, *where)
     claim = (
@@ -92,5 +97,5 @@ def _across(
     logs = _logs(mechanism.probabilities(pair)[:, output])
     distance = float(norm(pair[1] - pair[0], mechanism.p))
     # Cells narrower than floating point can halve hold the same number on both sides.
-    ratio = float(_gap(logs[0], logs[1])) / (mechanism.epsilon * distance) if distance else np.inf
+    ratio = float(_gap(logs[0], logs[1])) / (float(mechanism.plane_epsilon) * distance) if distance else np.inf
     return ratio, {"points": pair.tolist(), "output": output, "distance": distance}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
 import numpy as np
 
+from metricdp.lattice import coarsest_step
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.exponential import Exponential
 from metricdp.mechanisms.laplace import LatticeLaplace
-from metricdp.metric import norm
-from metricdp.proofs.base import ROUNDING_SHARE, ROUNDOFF, Finding, examine
+from metricdp.mechanisms.noise import Noise
+from metricdp.proofs.base import Finding, examine, proved, refused
 from metricdp.proofs.search import steepest_pair
 
 __all__: list[str] = []
@@ -17,51 +21,57 @@ __all__: list[str] = []
 @examine.register
 def _exponential(mechanism: Exponential) -> Finding:
     """Check 2s ≤ ε: weights e^{−s·min(d_p, γ)} change by e^{s d} at most, and so does their sum."""
-    ratio = 2 * mechanism.rate / mechanism.epsilon
-    if not ratio <= 1 - ROUNDING_SHARE:
-        return _refuted(mechanism, ratio)
-    extent = float(norm(mechanism.bounds[1] - mechanism.bounds[0], mechanism.p))
-    reach = float(norm(mechanism.outputs - mechanism.bounds.mean(axis=0), mechanism.p).max()) + extent
-    # The distance and its product with the rate, exp, the sum over outputs, the quotient, the sum over
-    # labels.
-    error = ROUNDOFF * (mechanism.rate * reach * (mechanism.bounds.shape[1] + 4) + 2 * mechanism.n_outputs + 8)
-    claim = (
-        f"{_statement(mechanism)} on the whole box: weights decay with distance at {ratio / 2:.6g} of "
-        "epsilon, and normalising them at most doubles that; what is done to a draw afterwards is "
-        "post-processing. Probabilities are computed in floating point; pairs of points closer than "
-        f"{_resolution(mechanism, error):.2g} are not claimed."
+    ratio = 2 * Fraction(mechanism.rate) / mechanism.plane_epsilon
+    if ratio > 1:
+        return _too_steep(mechanism, float(ratio))
+    reason = (
+        f"Weights decay with distance at {float(ratio) / 2:.6g} of epsilon, and normalising them at most doubles that; "
+        "what is done to a draw afterwards is post-processing. Probabilities are computed in floating point, which is "
+        "counted in r. Assumed: the random bits are uniform, and the platform's exp is within four units in the last "
+        "place."
     )
-    return Finding(holds=True, claim=claim, worst_ratio=ratio, worst_where={}, checked=1)
+    claim = proved(mechanism, reason)
+    return Finding(holds=True, claim=claim, worst_ratio=float(ratio), worst_where={}, checked=1)
 
 
 @examine.register
 def _lattice_laplace(mechanism: LatticeLaplace) -> Finding:
-    """Check rate ≤ ε: the density e^{−rate·d_p} over the whole space changes by e^{rate·d} at most."""
-    ratio = mechanism.rate / mechanism.epsilon
-    if not ratio <= 1 - ROUNDING_SHARE:
-        return _refuted(mechanism, ratio)
-    claim = (
-        f"{_statement(mechanism)} on the whole box: the noise has density proportional to "
-        f"exp(-{mechanism.rate:.6g} d) over the whole space, {ratio:.6g} of epsilon; snapping it to a "
-        "lattice and looking up a label are post-processing. Assumed, not proved: that noise drawn and added "
-        "in floating point from 53-bit uniforms has this density once it is snapped."
+    """Check a ≤ ε·step for noise Pr[v] ∝ e^{−a ‖v‖_p} on the lattice, which changes by e^{a ‖v − v'‖_p} at most."""
+    found = _lattice_noise(mechanism)
+    # Elsewhere probabilities take too long for a search.
+    if not found.holds and math.isfinite(found.worst_ratio) and mechanism.has_closed_form:
+        return _too_steep(mechanism, found.worst_ratio)
+    return found
+
+
+@examine.register
+def _noise(mechanism: Noise) -> Finding:
+    """Check the same where the noisy point itself is the report."""
+    return _lattice_noise(mechanism)
+
+
+def _lattice_noise(mechanism: LatticeLaplace | Noise) -> Finding:
+    if mechanism.step > coarsest_step(mechanism.bounds):
+        claim = refused(mechanism, f"points are rounded to multiples of {mechanism.step:g}, which is too coarse.")
+        return Finding(holds=False, claim=claim, worst_ratio=math.inf, worst_where={}, checked=1)
+    ratio = mechanism.noise.rate / (mechanism.plane_epsilon * Fraction(mechanism.step))
+    if ratio > 1:
+        claim = refused(mechanism, f"the noise decays at {float(ratio):.6g} of epsilon.")
+        return Finding(holds=False, claim=claim, worst_ratio=float(ratio), worst_where={}, checked=1)
+    reason = (
+        "Points are rounded to a lattice, and noise of that lattice is added whose probabilities are proportional to "
+        f"exp(-{float(mechanism.noise.rate / Fraction(mechanism.step)):.6g} d), {float(ratio):.6g} of epsilon; it covers "
+        "the whole lattice, so their sum is the same from everywhere. What is done to the noisy point afterwards is "
+        "post-processing. The noise is drawn exactly. Assumed: the random bits are uniform."
     )
-    return Finding(holds=True, claim=claim, worst_ratio=ratio, worst_where={}, checked=1)
+    claim = proved(mechanism, reason)
+    return Finding(holds=True, claim=claim, worst_ratio=float(ratio), worst_where={}, checked=1)
 
 
-def _statement(mechanism: Mechanism) -> str:
-    return f"({mechanism.epsilon}, d_{mechanism.p:g})-mDP"
-
-
-def _resolution(mechanism: Mechanism, error: float) -> float:
-    """Return the distance from which on the share of ε kept back pays for a relative error in both rows."""
-    return 2 * error / (mechanism.epsilon * ROUNDING_SHARE)
-
-
-def _refuted(mechanism: Mechanism, ratio: float) -> Finding:
+def _too_steep(mechanism: Mechanism, ratio: float) -> Finding:
     low, high = mechanism.bounds
     points = np.random.default_rng(0).uniform(low, high, size=(1000, len(low)))
     worst, where, tried = steepest_pair(mechanism, points, 1e-5 * float((high - low).min()))
-    claim = f"Not proved to be {_statement(mechanism)}: the stored rate gives {ratio:.6g} of epsilon"
-    claim += "; the pair shown violates it." if worst > 1 else "; no violating pair was found either."
+    found = "the pair shown violates it." if worst > 1 else "no violating pair was found either."
+    claim = refused(mechanism, f"the stored rate gives {ratio:.6g} of epsilon; {found}")
     return Finding(holds=False, claim=claim, worst_ratio=worst, worst_where=where, checked=1 + tried)

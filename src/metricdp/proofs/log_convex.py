@@ -10,7 +10,7 @@ import numpy as np
 from metricdp._validation import FloatArray
 from metricdp.mechanisms.log_convex import LogConvex
 from metricdp.metric import dual_exponent, norm
-from metricdp.proofs.base import ROUNDOFF, Finding, examine
+from metricdp.proofs.base import ROUNDOFF, Finding, examine, float_below, proved, refused
 from metricdp.proofs.interpolant import Steepest, steepest_slope
 from metricdp.proofs.search import steepest_pair
 
@@ -32,18 +32,21 @@ def _log_convex(mechanism: LogConvex) -> Finding:
     slopes, where, checked = _steepest_slopes(mechanism)
     ratio = _with_rounding(mechanism, 2 * float(norm(slopes, dual_exponent(mechanism.p))))
     if ratio <= 1:
-        reason = "by Theorem 2 and Proposition 3, twice the steepest slopes between neighbouring anchors compose to"
+        reason = "By Theorem 2 and Proposition 3, twice the steepest slopes between neighbouring anchors compose to"
         claim = _claim(mechanism, ratio, reason)
         return Finding(holds=True, claim=claim, worst_ratio=ratio, worst_where=where, checked=checked)
     ratio, steepest = certified_ratio(mechanism)
     checked += steepest.compared
     if ratio <= 1:
-        claim = _claim(mechanism, ratio, "branch and bound within the cells shows that no slope exceeds")
+        claim = _claim(mechanism, ratio, "A branch and bound within the cells shows that no slope exceeds")
         where = {"points": [steepest.point.tolist()], "output": steepest.output}
         return Finding(holds=True, claim=claim, worst_ratio=ratio, worst_where=where, checked=checked)
     worst, where = _worst_pair(mechanism, steepest)
-    claim = f"Not proved to be ({mechanism.epsilon}, d_{mechanism.p:g})-mDP"
-    claim += "; the pair shown violates it." if worst > 1 else "; no violating pair was found either."
+    slope = f"slopes reach {ratio:.6g} of epsilon"
+    claim = refused(
+        mechanism,
+        f"{slope}; the pair shown violates it." if worst > 1 else f"{slope}; no violating pair was found either.",
+    )
     return Finding(holds=False, claim=claim, worst_ratio=worst, worst_where=where, checked=checked)
 
 
@@ -53,7 +56,7 @@ def certified_ratio(mechanism: LogConvex) -> tuple[float, Steepest]:
     At most 1 means proved, and then it is an upper bound, within 0.1 % of the truth. Above 1 it is a slope that is
     reached, or an upper bound if the search gave up.
     """
-    target = (mechanism.epsilon - mechanism.rounding_cost) * (1 - 8 * ROUNDOFF)
+    target = (float_below(mechanism.plane_epsilon) - mechanism.rounding_cost) * (1 - 8 * ROUNDOFF)
     steepest = steepest_slope(mechanism.grid, mechanism.log_table, mechanism.p, target=target)
     if steepest.lower > target:
         # Never 1 or less, whatever the rounding of a slope that is barely too steep.
@@ -63,15 +66,16 @@ def certified_ratio(mechanism: LogConvex) -> tuple[float, Steepest]:
 
 def _with_rounding(mechanism: LogConvex, slope: float) -> float:
     """Return (slope + what rounding costs) / ε, rounded up."""
-    return (slope + mechanism.rounding_cost) / mechanism.epsilon * (1 + 4 * ROUNDOFF)
+    return (slope + mechanism.rounding_cost) / float_below(mechanism.plane_epsilon) * (1 + 4 * ROUNDOFF)
 
 
 def _claim(mechanism: LogConvex, ratio: float, reason: str) -> str:
-    share = mechanism.rounding_cost / mechanism.epsilon
-    return (
-        f"({mechanism.epsilon}, d_{mechanism.p:g})-mDP on the whole box, whose points are first rounded to multiples "
-        f"of 2^{round(math.log2(mechanism.step))}: {reason} {ratio:.6g} of epsilon, of which {share:.2g} pays for "
-        "computing probabilities in floating point."
+    share = mechanism.rounding_cost / float(mechanism.plane_epsilon)
+    return proved(
+        mechanism,
+        f"Points are first rounded to multiples of 2^{round(math.log2(mechanism.step))}. {reason} {ratio:.6g} of epsilon, "
+        f"of which {share:.2g} pays for computing probabilities in floating point. Assumed: the random bits are uniform, "
+        "and the platform's exp is within four units in the last place.",
     )
 
 

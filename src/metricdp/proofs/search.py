@@ -42,12 +42,12 @@ def steepest_pair(mechanism: Mechanism, points: FloatArray, step: float) -> tupl
     pair = mechanism.snap(np.clip(np.array([points[at] - move, points[at] + move]), low, high))
     distance = float(norm(pair[1] - pair[0], mechanism.p))
     rise = abs(float(np.diff(_logs(mechanism, pair)[:, output])[0]))
-    ratio = rise / (mechanism.epsilon * distance) if distance else 0.0
+    ratio = rise / (float(mechanism.plane_epsilon) * distance) if distance else 0.0
     return ratio, {"points": pair.tolist(), "output": int(output)}, size.size
 
 
 def _logs(mechanism: Mechanism, points: FloatArray) -> FloatArray:
-    """Return ln z; what is impossible here is so everywhere, so any constant stands for its logarithm."""
+    """Return ln z. An output with probability 0 has it at every point, so its logarithm cancels; use 0."""
     rows = mechanism.probabilities(points)
     return np.log(np.where(rows > 0, rows, 1.0))
 

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metricdp._validation import FloatArray
+from metricdp.lattice import coarsest_step
 from metricdp.mechanisms.spline import Spline
 from metricdp.metric import dual_exponent, norm
-from metricdp.proofs.base import ROUNDOFF, Finding, examine
+from metricdp.proofs.base import ROUNDOFF, Finding, examine, proved, refused
 from metricdp.proofs.search import steepest_pair
 
 __all__: list[str] = []
@@ -34,10 +35,10 @@ _LARGEST_WEIGHT, _LARGEST_SUM = 2**58, 2**60
 
 @examine.register
 def _spline(mechanism: Spline) -> Finding:
-    """Check weights ≥ 1 with one sum, and ‖g‖_q ≤ ε b at every site of every cell, for every output."""
-    fault = _degree_fault(mechanism.degree) or _table_fault(mechanism.table)
+    """Check a fine lattice, weights ≥ 1 with one sum, and ‖g‖_q ≤ ε b at every site of every cell, for every output."""
+    fault = _lattice_fault(mechanism) or _degree_fault(mechanism.degree) or _table_fault(mechanism.table)
     if fault:
-        claim = f"Not proved to be ({mechanism.epsilon}, d_{mechanism.p:g})-mDP: {fault}."
+        claim = refused(mechanism, f"{fault}.")
         return Finding(holds=False, claim=claim, worst_ratio=math.inf, worst_where={}, checked=mechanism.table.size)
     slopes = _Slopes.of(mechanism)
     ratio = slopes.ratios()
@@ -54,12 +55,12 @@ def _spline(mechanism: Spline) -> Finding:
 def _claim(mechanism: Spline, slopes: _Slopes) -> str:
     arithmetic = "in exact integer arithmetic" if slopes.exact else "with rounding counted against it"
     exponent = math.frexp(mechanism.step)[1] - 1
-    return (
-        f"({mechanism.epsilon}, d_{mechanism.p:g})-mDP on the whole box, whose points are first rounded to multiples "
-        f"of 2^{exponent}: at each of {len(slopes.values):,} control sites, for every output, the gradient's control "
-        f"values are at most epsilon times the control value, checked {arithmetic} on the numbers that outputs are "
-        "drawn from. Assumed: the random bits are uniform."
+    reason = (
+        f"Points are first rounded to multiples of 2^{exponent}. At each of {len(slopes.values):,} control sites, for "
+        "every output, the gradient's control values are at most epsilon times the control value, checked "
+        f"{arithmetic} on the numbers that outputs are drawn from. Assumed: the random bits are uniform."
     )
+    return proved(mechanism, reason)
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class _Slopes:
             cell = site_axes[axis].ravel() // m - (a == m)
             sides.append(np.diff(points)[cell])
         # ‖g‖_q ≤ ε b with g in units per length: ‖G/H‖_q ≤ ε·step·b.
-        limit = Fraction(repr(mechanism.epsilon)) * Fraction(mechanism.step)
+        limit = mechanism.plane_epsilon * Fraction(mechanism.step)
         return cls(values, rises, sides, limit, mechanism.p)
 
     @property
@@ -136,6 +137,17 @@ class _Slopes:
         return sum(slope**2 for slope in slopes) <= allowed**2
 
 
+def _lattice_fault(mechanism: Spline) -> str | None:
+    """The proof is about lattice points; it says something of points as given only if the lattice is fine."""
+    step = mechanism.step
+    if math.frexp(step)[0] != 0.5 or step > coarsest_step(mechanism.bounds):
+        return f"points are rounded to multiples of {step:g}, which is too coarse for the box"
+    on_lattice = all((np.rint(points / step) * step == points).all() for points in mechanism.grid.breakpoints)
+    if not on_lattice or not np.array_equal(mechanism.grid.bounds, mechanism.bounds):
+        return "its breakpoints are not multiples of the lattice's step that span the box"
+    return None
+
+
 def _degree_fault(degree: int) -> str | None:
     return None if degree in _DEGREES else "its degree is not 1, 2 or 3"
 
@@ -159,7 +171,6 @@ def _table_fault(table: NDArray[np.int64]) -> str | None:
 
 def _refusal(mechanism: Spline, worst: float, where: dict[str, Any], checked: int) -> Finding:
     """Look for a pair that shows it, and say what was found."""
-    statement = f"Not proved to be ({mechanism.epsilon}, d_{mechanism.p:g})-mDP"
     low, high = mechanism.bounds
     side = min(float(np.diff(points).min()) for points in mechanism.grid.breakpoints)
     spread = np.random.default_rng(0).uniform(low, high, size=(2_000, len(low)))
@@ -168,8 +179,8 @@ def _refusal(mechanism: Spline, worst: float, where: dict[str, Any], checked: in
     points = mechanism.snap(np.clip(np.concatenate([spread, near]), low, high))
     reach = max(1e-4 * side, 64 * mechanism.step)
     found, pair, tried = steepest_pair(mechanism, points, reach)
-    claim = f"{statement}: the gradient's control values reach {worst:.15g} of epsilon"
-    claim += "; the pair shown violates it." if found > 1 else " at the place shown; no violating pair was found."
+    shown = "; the pair shown violates it." if found > 1 else " at the place shown; no violating pair was found."
+    claim = refused(mechanism, f"the gradient's control values reach {worst:.15g} of epsilon{shown}")
     if found > 1:
         worst, where = found, pair
     return Finding(holds=False, claim=claim, worst_ratio=worst, worst_where=where, checked=checked + tried)

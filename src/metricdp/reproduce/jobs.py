@@ -57,12 +57,8 @@ def run(job: Job) -> dict[str, Any]:
 
 def _problem(job: Job) -> Problem:
     problem = _drawn(job.city, job.network, job.outputs, job.tasks, job.seed)
-    if job.p == problem.p:
-        return problem
-    return Problem(
-        problem.records, problem.outputs, problem.loss, problem.prior, job.p, problem.bounds,
-        projection=problem.projection,
-    )  # fmt: skip
+    # Without the projection: the paper measures ε per kilometre of the plane.
+    return Problem(problem.records, problem.outputs, problem.loss, problem.prior, job.p, problem.bounds)
 
 
 @lru_cache(maxsize=3)
