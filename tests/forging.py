@@ -235,7 +235,11 @@ def forge_laplace(rng):
     margin = float(rng.choice([0.5, 1.0, 5.0])) / rate
     window = np.array([corners.min(axis=0) - margin, corners.max(axis=0) + margin])
     labels = rng.integers(0, n_outputs, rng.integers(1, 5, n_axes)).astype(np.int64)
-    arrays = {"outputs": box[0] + (box[1] - box[0]) * rng.random((n_outputs, n_axes)), "window": window, "labels": labels}
+    arrays = {
+        "outputs": box[0] + (box[1] - box[0]) * rng.random((n_outputs, n_axes)),
+        "window": window,
+        "labels": labels,
+    }
     grid = {"cells": list(labels.shape)}
     number = 3 if ground or rng.random() < 0.5 else 2
     settings = {"rate": rate}

@@ -130,9 +130,10 @@ class TestProjection:
         with pytest.raises(InvalidInputError, match=message):
             Equirectangular(0.0, 0.0).to_xy_km(lon, lat)
 
-    def test_antimeridian_and_nothing_are_refused(self):
-        with pytest.raises(InvalidInputError, match="antimeridian"):
-            Equirectangular.for_box([-179.9, 179.9], [0, 1])
+    def test_half_a_world_and_nothing_are_refused(self):
+        assert abs(Equirectangular.for_box([-179.9, 179.9], [0, 1]).lon_deg) == 180
+        with pytest.raises(InvalidInputError, match="within 180 degrees"):
+            Equirectangular.for_box([-120, 0, 120], [0, 1, 0])
         with pytest.raises(InvalidInputError, match="`lon` must be non-empty"):
             Equirectangular.for_box([], [])
 

@@ -1,4 +1,4 @@
-"""Proofs that a mechanism keeps its claim, from its numbers alone, in its own coordinates and in metres on the Earth."""
+"""Proof of a mechanism's claim, from its numbers alone: in its own coordinates, and in metres on the Earth."""
 
 from __future__ import annotations
 
@@ -118,9 +118,9 @@ def _metres(mechanism: Mechanism) -> Metres | None:
     epsilon = mechanism.claimed_epsilon if factor == 1 else mechanism.claimed_epsilon * factor * (1 + 1e-15)
     rounding_mm = mechanism.claimed_rounding / factor * 1e6 * (1 + 1e-12)
     statement = (
-        f"On the ground (WGS 84): between any two points of the box or within {margin:g} km of it, as given in longitude "
-        f"and latitude, no report is more than exp({at_least(epsilon, 10)} (d + r)) times likelier from one than from the other, "
-        f"d their distance in km and r = {at_least(rounding_mm)} mm. Distances on the map are at most {at_least(kappa, 7)} times true "
-        "ones, which is counted. Farther outside, d is the distance on the map."
+        f"On the ground (WGS 84): between any two points of the box or within {margin:g} km of it, as given in "
+        f"longitude and latitude, no report is more than exp({at_least(epsilon, 10)} (d + r)) times likelier from one "
+        f"than from the other, d their distance in km and r = {at_least(rounding_mm)} mm. Distances on the map are at "
+        f"most {at_least(kappa, 7)} times true ones, which is counted. Farther outside, d is the distance on the map."
     )
     return Metres(epsilon, rounding_mm, kappa, margin, statement)

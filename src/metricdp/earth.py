@@ -4,7 +4,8 @@ A projection here maps degrees to kilometres along two axes, x = k_x (λ − λ�
 meridian and normal radii of the ellipsoid, a short step on the ground is N cos φ dλ to the east and M dφ to the north.
 So along any path plane lengths are at most κ times true ones, and true ones at most λ times plane ones:
 
-    κ = max over latitudes of max(k_x / (N cos φ), k_y / M),        λ = max over latitudes of max(N cos φ / k_x, M / k_y)
+    κ = max over latitudes of max(k_x / (N cos φ), k_y / M)
+    λ = max over latitudes of max(N cos φ / k_x, M / k_y)
 
 with k in kilometres per radian. A shortest path on the ground may leave the box towards a pole; its latitudes count.
 """
@@ -38,7 +39,9 @@ _LARGEST = 100.0
 class Projection(Protocol):
     """What the ground needs to know of a projection: its centre and its scale."""
 
-    lat_deg: float
+    @property
+    def lat_deg(self) -> float:
+        """Latitude of the centre."""
 
     @property
     def km_per_degree(self) -> FloatArray:
@@ -93,7 +96,7 @@ def _poleward(edge: float, width: float) -> float:
     """Return the highest latitude of shortest paths between points up to `edge` from the equator, `width` apart.
 
     On the auxiliary sphere the path is a great circle between reduced latitudes β, and spans a longitude of at most
-    width / (1 − f); it is highest midway between two points of equal latitude, where tan β = tan β_edge / cos(half of it).
+    width / (1 − f). It is highest midway between two points of equal latitude: tan β = tan β_edge / cos(half the span).
     """
     half_span = width / (2 * (1 - _FLATTENING))
     if half_span >= math.pi / 2 or edge >= math.pi / 2:

@@ -66,8 +66,8 @@ def fit(
         Records, outputs, loss, prior, norm and box.
     epsilon : float
         Privacy budget per unit of distance: no report is more than e^{ε d(x, x')} times likelier from x than from x'.
-        Smaller is more private. For problems with a projection (cities) the unit is the true kilometre on the Earth: the
-        mechanism is designed with ε/κ on the map, κ being how much longer distances are there at most.
+        Smaller is more private. For problems with a projection (cities) the unit is the true kilometre on the Earth:
+        the mechanism is designed with ε/κ on the map, κ being how much longer distances are there at most.
     method : str
         One of `metricdp.METHODS`.
     certify : bool
@@ -149,8 +149,8 @@ def noise(
             msg = "`lonlat_bounds` brings its own projection; give `projection` with `bounds` only."
             raise InvalidInputError(msg)
         degrees = table("lonlat_bounds", lonlat_bounds, columns=2)
-        projection = Equirectangular.for_box(degrees[:, 0], degrees[:, 1])
-        bounds = projection.to_xy_km(degrees[:, 0], degrees[:, 1])
+        plane = Equirectangular.for_box(degrees[:, 0], degrees[:, 1])
+        projection, bounds = plane, plane.to_xy_km(degrees[:, 0], degrees[:, 1])
     box = checked_box(bounds)
     rate = budget if projection is None else _on_the_map(projection, box, budget)
     return _with_certificate(

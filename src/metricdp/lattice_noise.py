@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from metricdp._validation import FloatArray, integer, norm_order, reject
 from metricdp.randomness import RandomSource
 
-__all__ = ["LatticeNoise", "dyadic_below"]
+__all__ = ["LEAST_RATE", "MOST_AXES", "LatticeNoise", "dyadic_below"]
 
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -32,7 +33,7 @@ Words = NDArray[np.uint64]
 MOST_AXES = 4
 
 # Rates outside are refused. Below, coordinates could exceed 64 bits; above, the noise is 0 for all practical purposes.
-_LEAST_RATE, _LARGEST_RATE = Fraction(1, 2**44), Fraction(2**4)
+LEAST_RATE, _LARGEST_RATE = Fraction(1, 2**44), Fraction(2**4)
 
 # Binary digits of the rates that this module chooses: 2^-29 of a rate is nothing, and floats hold them exactly.
 _RATE_BITS = 30
@@ -44,7 +45,7 @@ _DIGITS = 63
 _MOST_ZEROS = _DIGITS + 64 * 256
 
 # Decimal digits with which an exact comparison starts; they are doubled until it is decided.
-_FIRST_PRECISION = 50
+_FIRST_PRECISION = 40
 
 # Points that are worked on at once: their numbers stay in the processor's cache.
 _BLOCK = 2**12
@@ -259,9 +260,14 @@ def _exact_floor(digits: int, known: int, rate: Fraction) -> int:
 
 def _exact_minus_log(digits: int, known: int) -> tuple[Decimal, Decimal]:
     """Return −ln(digits/2^known) and a bound of its error, in the present context."""
-    scale = known * Decimal(2).ln()
+    scale = known * _log_2(decimal.getcontext().prec)
     # Two logarithms, a product and a difference, none larger than `scale`, and each rounded once.
     return scale - Decimal(digits).ln(), scale.scaleb(2 - decimal.getcontext().prec)
+
+
+@lru_cache(maxsize=16)
+def _log_2(precision: int) -> Decimal:
+    return Decimal(2).ln(_context(precision))
 
 
 def _exact_norm(magnitudes: Sequence[int], p: float) -> Decimal:
@@ -374,7 +380,10 @@ def dyadic_below(value: Fraction | float) -> Fraction:
 
 
 def _strictly_below(value: Fraction) -> Fraction:
+    """Return the largest fraction n/2^k with n below 2^30 that is less than `value`."""
     unit = _unit_of(value)
+    if value == 2 ** (_RATE_BITS - 1) * unit:
+        unit /= 2  # below a power of two, fractions lie twice as close
     return (math.ceil(value / unit) - 1) * unit
 
 
@@ -407,7 +416,7 @@ def _proposal_rate(rate: Fraction, p: float, n_axes: int) -> Fraction:
 
 def _checked_rate(value: Fraction | float) -> Fraction:
     rate = _exact_fraction("rate", value)
-    if not _LEAST_RATE <= rate <= _LARGEST_RATE:
+    if not LEAST_RATE <= rate <= _LARGEST_RATE:
         raise reject("rate", "from 2^-44 to 2^4", f"{float(rate):g}")
     if Fraction(float(rate)) != rate:
         raise reject("rate", "a fraction that a floating-point number can hold", rate)

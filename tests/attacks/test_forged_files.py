@@ -100,7 +100,9 @@ def test_the_proof_itself_refuses_a_coarse_lattice():
     """Not only the reader: a mechanism put together in Python is refused too."""
     from dataclasses import replace
 
-    problem = mdp.Problem(np.random.default_rng(0).random((40, 2)) * 4, np.eye(2) * 4, "euclidean", bounds=[[0, 0], [4, 4]])
+    problem = mdp.Problem(
+        np.random.default_rng(0).random((40, 2)) * 4, np.eye(2) * 4, "euclidean", bounds=[[0, 0], [4, 4]]
+    )
     mechanism = mdp.fit(problem, 1.0, "spline", cells=2)
     assert mdp.certify(mechanism).holds
     found = mdp.certify(replace(mechanism, step=1.0))

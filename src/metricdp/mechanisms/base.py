@@ -87,7 +87,7 @@ class Mechanism(ABC):
     def plane_epsilon(self) -> Fraction:
         """ε per unit of the plane's coordinates, which is what a proof must establish.
 
-        With `distance="ground"` it is ε/κ, because plane distances are at most κ times true ones; 0 where there is no κ.
+        With `distance="ground"` it is ε/κ, because plane distances are at most κ times true ones; 0 if there is no κ.
         """
         epsilon = Fraction(repr(float(self.epsilon)))
         if self.distance == "plane" or self.distortion is None:
@@ -104,7 +104,7 @@ class Mechanism(ABC):
 
     @property
     def rounding(self) -> float:
-        """r of the claim e^{ε (d + r)}, in the plane: what rounding adds to the distance of two points as given.
+        """R of the claim e^{ε (d + r)}, in the plane: what rounding adds to the distance of two points as given.
 
         Moving each of two points by at most `_moved_by` along each axis changes their distance by 2 N^{1/p} of that.
         """
@@ -114,7 +114,7 @@ class Mechanism(ABC):
 
     @property
     def claimed_rounding(self) -> float:
-        """r beside `claimed_epsilon`: in true km where there is a projection."""
+        """R beside `claimed_epsilon`: in true km where there is a projection."""
         if self.distortion is None:
             return self.rounding
         return self.rounding / self.distortion.kappa * (1 + 1e-12)
@@ -141,13 +141,14 @@ class Mechanism(ABC):
             rows[part] = self._rows(self._clamped(points[part]))
         return rows
 
-    def sample(self, x: ArrayLike, rng: RandomSource | None = None, *, outside: str = "clamp") -> NDArray[np.intp]:
+    def sample(self, x: ArrayLike, rng: RandomSource | None = None, *, outside: str = "clamp") -> NDArray[Any]:
         """Draw one output for every point and return its index.
 
         Guarantee
         ---------
-        Draws are independent and follow the mechanism's own numbers exactly: the integer rows of a `Spline`, the lattice
-        noise of Laplace mechanisms, the rows in floating point of the others. With `rng=None` the bits come from the operating system's generator through ChaCha20; an `InsecureSeed` makes the
+        Draws are independent and follow the mechanism's own numbers exactly: the integer rows of a `Spline`, the
+        lattice noise of Laplace mechanisms, the rows in floating point of the others. With `rng=None` the bits come
+        from the operating system's generator through ChaCha20; an `InsecureSeed` makes the
         draw repeatable and therefore not private.
         """
         points = self._checked(x, outside)
@@ -157,7 +158,7 @@ class Mechanism(ABC):
 
     def sample_lonlat(
         self, lonlat: ArrayLike, rng: RandomSource | None = None, *, outside: str = "clamp"
-    ) -> NDArray[np.intp]:
+    ) -> NDArray[Any]:
         """Draw one output for every point given in degrees, (m, 2) with longitude first, and return its index."""
         return self.sample(self._from_lonlat(lonlat), rng, outside=outside)
 

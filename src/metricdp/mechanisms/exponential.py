@@ -48,7 +48,7 @@ class Exponential(Mechanism):
 
     @property
     def rounding(self) -> float:
-        """r of the claim: what is computed in floating point counts as if points were farther apart."""
+        """R of the claim: what is computed in floating point counts as if points were farther apart."""
         if not self.plane_epsilon:
             return math.inf
         return super().rounding + 2 * self._row_error / float(self.plane_epsilon) * (1 + 1e-12)

@@ -1,4 +1,4 @@
-"""Laplace noise on a lattice of millimetres, in any number of axes, whose noisy points fall into squares with labels."""
+"""Laplace noise on a lattice of millimetres, whose noisy points fall into squares that are labelled with outputs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from metricdp._validation import FloatArray, finite_array, positive, reject
 from metricdp.errors import InvalidInputError
 from metricdp.lattice import LARGEST_MULTIPLE, lattice_step, snap, to_integers
-from metricdp.lattice_noise import MOST_AXES, LatticeNoise, dyadic_below
+from metricdp.lattice_noise import LEAST_RATE, MOST_AXES, LatticeNoise, dyadic_below
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.lattice import Lattice
+from metricdp.mechanisms.mixture_mass import MixtureMass
 from metricdp.mechanisms.planar_mass import PlanarMass, count_panels
 from metricdp.mechanisms.product_mass import ProductMass
 from metricdp.mechanisms.remap import checked_labels
@@ -47,13 +48,16 @@ DRAWN_AT_ONCE = 2**15
 
 
 def noise_step(bounds: FloatArray, rate: float) -> float:
-    """Return the spacing of the lattice that points are rounded to and noise is drawn on: fine against box and noise."""
-    exponent = math.frexp(_FINEST_DECAY / rate)[1] - 1
-    step = min(lattice_step(bounds), math.ldexp(1.0, exponent))
-    if float(np.abs(bounds).max()) >= LARGEST_MULTIPLE * step:
-        rule = f"within 2^51 lattice steps of 2^{exponent} from the origin (noise of rate {rate:g} needs so fine a lattice)"
-        raise reject("bounds", rule, bounds.tolist())
-    return step
+    """Return the spacing of the lattice for points and noise: fine against the box and against the noise."""
+    coarse = lattice_step(bounds)
+    least, most = float(LEAST_RATE) / coarse, _FINEST_DECAY / 2 * LARGEST_MULTIPLE / float(np.abs(bounds).max())
+    if not least <= rate <= most:
+        msg = (
+            f"Noise over this box can be drawn exactly at rates from {least:.3g} to {most:.3g} per unit of distance, "
+            f"got {rate:g}; change `epsilon`, or the unit of distance."
+        )
+        raise InvalidInputError(msg)
+    return min(coarse, math.ldexp(1.0, math.frexp(_FINEST_DECAY / rate)[1] - 1))
 
 
 def noise_on(step: float, rate: float, p: float, n_axes: int) -> LatticeNoise:
@@ -110,9 +114,9 @@ class LatticeLaplace(Mechanism):
 
     Guarantee
     ---------
-    Points are rounded to a lattice (`step`), which adds at most `rounding` to the distance of two points. The noise is a
-    point of the same lattice, drawn exactly with probabilities proportional to e^{−a ‖v‖_p}, where a is a fraction of at
-    most rate · step (`LatticeNoise`). The lattice has no border and nothing is cut off, so the sum of the weights is
+    Points are rounded to a lattice (`step`), which adds at most `rounding` to the distance of two points. The noise is
+    a point of the same lattice, drawn exactly with probabilities proportional to e^{−a ‖v‖_p}, where a is a fraction of
+    at most rate · step (`LatticeNoise`). The lattice has no border and nothing is cut off, so the sum of the weights is
     the same from every point, and by the triangle inequality the probability of a noisy point changes by a factor of at
     most e^{rate · d_p(x, x')} between lattice points x and x'. Finding the square (the nearest one, for noisy points
     outside the window) and its label see only the noisy point, so they are post-processing and cost nothing.
@@ -179,8 +183,8 @@ class LatticeLaplace(Mechanism):
         return raise_tails(self._mass.rows(self.frame.enter(self.snap(points))), self._possible)
 
     def _draw(self, points: FloatArray, source: RandomSource) -> NDArray[np.intp]:
-        noisy = to_integers(points, self.step) + self.noise.draw(len(points), source)
-        return np.asarray(self.labels.ravel()[self.lattice.snap(self.frame.enter(noisy * self.step))])
+        noisy = self.step * (to_integers(points, self.step) + self.noise.draw(len(points), source)).astype(np.float64)
+        return np.asarray(self.labels.ravel()[self.lattice.snap(self.frame.enter(noisy))])
 
     @cached_property
     def _mass(self) -> PlanarMass | ProductMass | MixtureMass:
@@ -190,8 +194,6 @@ class LatticeLaplace(Mechanism):
         if self.has_closed_form:
             box = self.frame.box(self.bounds)
             return PlanarMass(self.lattice, self.labels, self.rate, self.n_outputs, box)
-        from metricdp.mechanisms.mixture_mass import MixtureMass  # TEMP
-
         return MixtureMass(self.lattice, self.labels, self.rate, self.n_outputs, order)
 
     @cached_property

@@ -62,7 +62,7 @@ class Noise(Mechanism):
         """How far reports lie from points on average, in d_p: N / rate."""
         return self.bounds.shape[1] / self.rate
 
-    def sample(self, x: ArrayLike, rng: RandomSource | None = None, *, outside: str = "clamp") -> FloatArray:  # type: ignore[override]
+    def sample(self, x: ArrayLike, rng: RandomSource | None = None, *, outside: str = "clamp") -> NDArray[Any]:
         """Draw one noisy point for every point and return its coordinates, (m, N).
 
         Guarantee
@@ -75,7 +75,9 @@ class Noise(Mechanism):
         source = self._drawn_into(drawn, points, rng)
         return drawn if source.secure else drawn.view(NotPrivate)
 
-    def sample_lonlat(self, lonlat: ArrayLike, rng: RandomSource | None = None, *, outside: str = "clamp") -> FloatArray:  # type: ignore[override]
+    def sample_lonlat(
+        self, lonlat: ArrayLike, rng: RandomSource | None = None, *, outside: str = "clamp"
+    ) -> NDArray[Any]:
         """Draw one noisy point for every point, degrees in (longitude first) and degrees out."""
         noisy = self.sample(self._from_lonlat(lonlat), rng, outside=outside)
         degrees = self.projection.to_lonlat(noisy) if len(noisy) else np.empty((0, 2))
@@ -98,7 +100,7 @@ class Noise(Mechanism):
     def _draw(self, points: FloatArray, source: RandomSource) -> NDArray[Any]:
         return (to_integers(points, self.step) + self.noise.draw(len(points), source)) * self.step
 
-    def _rows(self, points: FloatArray) -> FloatArray:
+    def _rows(self, points: FloatArray) -> FloatArray:  # noqa: ARG002 - there is nothing to compute
         msg = "Noise reports coordinates instead of choosing among outputs, so it has neither probabilities nor a loss."
         raise InvalidInputError(msg)
 

@@ -13,10 +13,50 @@ from metricdp._validation import FloatArray
 from metricdp.mechanisms.lattice import Lattice
 from metricdp.mechanisms.remap import merge_columns
 
-__all__ = ["ProductMass"]
+__all__ = ["ProductMass", "Runs", "unbounded_lines"]
 
 # Numbers held at once: arrays of 1 MB stay in the cache, which is worth a factor of two.
 _CHUNK_NUMBERS = 2**17
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Squares in a row along the last axis that share a label, in the order of the lattice.
+
+    starts : number of the first square of each run.
+    shape : of the lattice.
+    labels : of each run.
+    """
+
+    starts: NDArray[np.intp]
+    shape: tuple[int, ...]
+    labels: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, labels: NDArray[np.intp]) -> Runs:
+        """Gather the squares of a table of labels: a run starts with a line or where the label changes."""
+        fresh = np.ones(labels.shape, dtype=bool)
+        fresh[..., 1:] = labels[..., 1:] != labels[..., :-1]
+        starts = np.flatnonzero(fresh)
+        return cls(starts, labels.shape, labels.ravel()[starts])
+
+    @property
+    def count(self) -> int:
+        """How many runs there are."""
+        return len(self.starts)
+
+    @cached_property
+    def lines(self) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """For each axis, the lattice lines between which each run lies."""
+        at = np.unravel_index(self.starts, self.shape)
+        length = np.diff(np.append(self.starts, int(np.prod(self.shape))))
+        widths = [np.ones_like(length)] * (len(at) - 1) + [length]
+        return [(first, first + width) for first, width in zip(at, widths, strict=True)]
+
+
+def unbounded_lines(lattice: Lattice) -> tuple[FloatArray, ...]:
+    """Return the lattice lines of each axis; squares on the border take all that lies beyond them."""
+    return tuple(np.concatenate([[-np.inf], edges[1:-1], [np.inf]]) for edges in lattice.edges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +76,7 @@ class ProductMass:
     def rows(self, points: FloatArray) -> FloatArray:
         """Return the label probabilities of each point."""
         rows = np.empty((len(points), self.n_outputs))
-        step = max(1, _CHUNK_NUMBERS // self._merge.shape[0])
+        step = max(1, _CHUNK_NUMBERS // self._runs.count)
         for start in range(0, len(points), step):
             part = slice(start, start + step)
             rows[part] = self._run_masses(points[part]) @ self._merge
@@ -44,7 +84,7 @@ class ProductMass:
 
     def _run_masses(self, points: FloatArray) -> FloatArray:
         mass = np.ones((1, 1))
-        for axis, (first, last) in enumerate(self._runs):
+        for axis, (first, last) in enumerate(self._runs.lines):
             mass = mass * self._interval_masses(axis, points[:, axis], first, last)
         return mass
 
@@ -67,24 +107,12 @@ class ProductMass:
 
     @cached_property
     def _lines(self) -> tuple[FloatArray, ...]:
-        # Squares on the border take all that lies beyond them.
-        return tuple(np.concatenate([[-np.inf], edges[1:-1], [np.inf]]) for edges in self.lattice.edges)
+        return unbounded_lines(self.lattice)
 
     @cached_property
-    def _starts(self) -> NDArray[np.intp]:
-        """Squares where a run starts: the first of a line, or a label other than the one before."""
-        fresh = np.ones(self.labels.shape, dtype=bool)
-        fresh[..., 1:] = self.labels[..., 1:] != self.labels[..., :-1]
-        return np.flatnonzero(fresh)
-
-    @cached_property
-    def _runs(self) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """For each axis, the lattice lines between which each run lies."""
-        at = np.unravel_index(self._starts, self.labels.shape)
-        length = np.diff(np.append(self._starts, self.labels.size))
-        widths = [np.ones_like(length)] * (len(at) - 1) + [length]
-        return [(first, first + width) for first, width in zip(at, widths, strict=True)]
+    def _runs(self) -> Runs:
+        return Runs.of(self.labels)
 
     @cached_property
     def _merge(self) -> sparse.csr_array:
-        return merge_columns(self.labels.ravel()[self._starts], self.n_outputs)
+        return merge_columns(self._runs.labels, self.n_outputs)

@@ -206,7 +206,7 @@ def _lattice(problem: Problem, frame: NoiseFrame, rate: float, options: LaplaceO
 
 
 def _between_points(lattice: Lattice, step: float) -> Lattice:
-    """Move the squares' edges midway between points of the noise's lattice, where discrete and continuous noise agree."""
+    """Move the squares' edges midway between lattice points, where discrete and continuous noise agree."""
     sides = np.ceil(lattice.pitch / step) * step
     low = (np.floor(lattice.window[0] / step) - 0.5) * step
     return Lattice(np.array([low, low + sides * np.array(lattice.shape)]), lattice.shape)

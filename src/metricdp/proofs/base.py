@@ -31,8 +31,8 @@ class Finding:
 def examine(mechanism: Mechanism) -> Finding:
     """Prove that a mechanism keeps its claim in the plane, from its numbers alone; one implementation per kind.
 
-    The claim: between any two points of the box, as given, no report is more than e^{ε (d_p + r)} times likelier from one
-    than from the other, with ε = `Mechanism.plane_epsilon` and r = `Mechanism.rounding`.
+    The claim: between any two points of the box, as given, no report is more than e^{ε (d_p + r)} times likelier from
+    one than from the other, with ε = `Mechanism.plane_epsilon` and r = `Mechanism.rounding`.
     """
     msg = f"no proof is known for mechanisms of kind {mechanism.kind!r}"
     raise TypeError(msg)
@@ -48,8 +48,8 @@ def proved(mechanism: Mechanism, reason: str) -> str:
     distance = " ".join(filter(None, (f"d{unit}", where)))
     return (
         f"({mechanism.epsilon}, d_{mechanism.p:g})-mDP on the whole box, for points as given: no report is more than "
-        f"exp({mechanism.epsilon} (d + r)) times likelier from one point than from another at distance {distance}{axes}, "
-        f"with r = {at_least(rounding)}{unit}. {reason}"
+        f"exp({mechanism.epsilon} (d + r)) times likelier from one point than from another at distance "
+        f"{distance}{axes}, with r = {at_least(rounding)}{unit}. {reason}"
     )
 
 

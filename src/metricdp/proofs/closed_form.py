@@ -60,9 +60,9 @@ def _lattice_noise(mechanism: LatticeLaplace | Noise) -> Finding:
         return Finding(holds=False, claim=claim, worst_ratio=float(ratio), worst_where={}, checked=1)
     reason = (
         "Points are rounded to a lattice, and noise of that lattice is added whose probabilities are proportional to "
-        f"exp(-{float(mechanism.noise.rate / Fraction(mechanism.step)):.6g} d), {float(ratio):.6g} of epsilon; it covers "
-        "the whole lattice, so their sum is the same from everywhere. What is done to the noisy point afterwards is "
-        "post-processing. The noise is drawn exactly. Assumed: the random bits are uniform."
+        f"exp(-{float(mechanism.noise.rate / Fraction(mechanism.step)):.6g} d), {float(ratio):.6g} of epsilon; it "
+        "covers the whole lattice, so their sum is the same from everywhere. What is done to the noisy point "
+        "afterwards is post-processing. The noise is drawn exactly. Assumed: the random bits are uniform."
     )
     claim = proved(mechanism, reason)
     return Finding(holds=True, claim=claim, worst_ratio=float(ratio), worst_where={}, checked=1)

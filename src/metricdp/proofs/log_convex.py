@@ -73,9 +73,9 @@ def _claim(mechanism: LogConvex, ratio: float, reason: str) -> str:
     share = mechanism.rounding_cost / float(mechanism.plane_epsilon)
     return proved(
         mechanism,
-        f"Points are first rounded to multiples of 2^{round(math.log2(mechanism.step))}. {reason} {ratio:.6g} of epsilon, "
-        f"of which {share:.2g} pays for computing probabilities in floating point. Assumed: the random bits are uniform, "
-        "and the platform's exp is within four units in the last place.",
+        f"Points are first rounded to multiples of 2^{round(math.log2(mechanism.step))}. {reason} {ratio:.6g} of "
+        f"epsilon, of which {share:.2g} pays for computing probabilities in floating point. Assumed: the random bits "
+        "are uniform, and the platform's exp is within four units in the last place.",
     )
 
 

@@ -138,7 +138,7 @@ class _Slopes:
 
 
 def _lattice_fault(mechanism: Spline) -> str | None:
-    """The proof is about lattice points; it says something of points as given only if the lattice is fine."""
+    """Say what is wrong with the lattice: a proof between its points says little of others unless it is fine."""
     step = mechanism.step
     if math.frexp(step)[0] != 0.5 or step > coarsest_step(mechanism.bounds):
         return f"points are rounded to multiples of {step:g}, which is too coarse for the box"
