@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.metricdp-installed
 
-.PHONY: demo test test-all lint clean
+.PHONY: demo test test-all test-lowest lint clean
 
 demo: $(STAMP)
 	$(BIN)/metricdp demo --out demo
@@ -13,6 +13,13 @@ test: $(STAMP)
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n 2
+
+# The tests once more, on the oldest versions that pyproject.toml allows; before a release.
+test-lowest:
+	python3 -m venv $(VENV)-lowest
+	$(VENV)-lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(VENV)-lowest/bin/uv pip install --quiet --python $(VENV)-lowest/bin/python --resolution lowest-direct --editable ".[all]" --group test
+	$(VENV)-lowest/bin/python -m pytest -n 2 -m "not slow"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -27,4 +34,4 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) demo
+	rm -rf $(VENV) $(VENV)-lowest demo
