@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import tracemalloc
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from metricdp import Grid, InvalidInputError, Problem, fit
 from metricdp.audit import _Source, audit
+from metricdp.cities.projection import Equirectangular
 from metricdp.mechanisms.cellwise import Cellwise
 from metricdp.methods.cellwise import ConstOptOptions, GridLpOptions, fit_constopt, fit_grid_lp
 
@@ -17,6 +20,11 @@ from metricdp.methods.cellwise import ConstOptOptions, GridLpOptions, fit_consto
 def distance(a, b, p):
     gap = np.abs(np.asarray(a) - np.asarray(b))
     return gap.max() if math.isinf(p) else (gap**p).sum() ** (1 / p)
+
+
+def rounding(step, n_axes, p):
+    """What rounding two points to a lattice may add to their distance: half a step each, along every axis."""
+    return step * distance(np.ones(n_axes), np.zeros(n_axes), p)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +72,8 @@ def test_worst_pair_can_be_checked_by_hand(problem):
     (left, right), output = found.worst_pair["points"], found.worst_pair["output"]
     here, there = mechanism.probabilities([left, right])[:, output]
     assert found.worst_pair["distance"] == pytest.approx(distance(left, right, 2))
-    expected = abs(math.log(here) - math.log(there)) / (0.4 * distance(left, right, 2))
+    assert found.rounding == pytest.approx(rounding(2.0**-20, 2, 2))
+    expected = abs(math.log(here) - math.log(there)) / (0.4 * (distance(left, right, 2) + found.rounding))
     assert found.max_ratio == found.worst_pair["ratio"] == pytest.approx(expected)
 
 
@@ -79,12 +88,13 @@ def test_figures_equal_a_plain_loop(problem, p, tolerance):
     for kind in ("random", "near", "border"):
         values[kind] = []
         for left, right in source.draw(kind, 60):
-            for a, b in zip(mechanism.snap(left), mechanism.snap(right), strict=True):
+            for a, b in zip(left, right, strict=True):
                 rows = np.log(mechanism.probabilities([a, b]))
+                allowed = distance(a, b, p) + rounding(2.0**-20, 2, p)
                 for here, there in rows.T:
                     change = abs(here - there)
-                    broken += change > 0.4 * distance(a, b, p) + tolerance
-                    values[kind].append(change / distance(a, b, p))
+                    broken += change > 0.4 * allowed + tolerance
+                    values[kind].append(change / allowed)
                     worst = max(worst, values[kind][-1] / 0.4)
     assert found.compared == sum(map(len, values.values())) == 900
     assert found.violation_ratio == pytest.approx(broken / 900)
@@ -96,6 +106,67 @@ def test_figures_equal_a_plain_loop(problem, p, tolerance):
     below_budget = sum(found.ppr.counts[:50])
     assert found.ppr.edges[50] == pytest.approx(0.4)
     assert below_budget == sum(value < 0.4 for value in values["random"])
+
+
+def on_the_ground(mechanism, north_km):
+    """Return the mechanism on a map whose centre is `north_km` south of its box."""
+    shift = [0.0, north_km]
+    return replace(
+        mechanism,
+        bounds=mechanism.bounds + shift,
+        outputs=mechanism.outputs + shift,
+        projection=Equirectangular(12.0, 40.0),
+        distance="ground",
+    )
+
+
+def test_a_claim_on_the_ground_must_hold_with_its_kappa(problem):
+    # Boxes far north of the centre of their map are stretched eastwards, so the same mechanism claims too much there.
+    plane = fit(problem, epsilon=0.4, method="em")
+    ground = on_the_ground(plane, 3000.0)
+    kappa = ground.distortion.kappa
+    assert kappa > 1.8
+    before, after = audit(plane, pairs=2000), audit(ground, pairs=2000)
+    assert before.violation_ratio == 0
+    assert after.epsilon == 0.4
+    assert after.violation_ratio > 0
+    assert after.max_ratio == pytest.approx(kappa * before.max_ratio, rel=1e-3)
+    assert after.ppr.quantiles["0.5"] == pytest.approx(kappa * before.ppr.quantiles["0.5"], rel=1e-3)
+
+
+def test_where_there_is_no_kappa_nothing_is_allowed():
+    mechanism = replace(
+        cellwise([[0.5, 0.5], [0.6, 0.4]]),
+        bounds=np.array([[0.0, 0.0], [2.0, 1.0]]),
+        grid=Grid.from_breakpoints([[0.0, 1.0, 2.0], [0.0, 1.0]]),
+        projection=Equirectangular(0.0, 89.995),
+        distance="ground",
+    )
+    found = audit(mechanism, pairs=200)
+    assert found.max_ratio == math.inf
+    assert not any(math.isnan(value) for value in found.ppr.quantiles.values())
+    assert found.ppr.quantiles["0"] == 0
+
+
+@pytest.mark.parametrize("side", [0.3, 0.2500001, 40.0])
+@pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
+def test_honest_lattices_are_never_accused_however_close_the_points(side, p):
+    # Pairs of a few lattice steps, where rounding is most of the distance; the box moves to the lattice in small boxes.
+    generator = np.random.default_rng(3)
+    low = np.array([0.1234567, -3.1415926]) * side
+    problem = Problem(low + side * generator.random((60, 2)), low + side * generator.random((4, 2)), "euclidean", p=p)
+    for method in ("spline", "aipo-e"):
+        mechanism = fit(problem, 4.0 / side, method, cells=5)
+        found = audit(mechanism, pairs=4000)
+        assert found.violation_ratio == 0
+        assert found.max_ratio <= 1
+        left = mechanism.bounds[0] + np.ptp(mechanism.bounds, axis=0) * generator.random((40_000, 2))
+        right = np.clip(left + 3 * mechanism.step * generator.standard_normal(left.shape), *mechanism.bounds)
+        change = np.abs(
+            np.diff(np.log(mechanism.probabilities(np.concatenate([left, right])).reshape(2, -1, 4)), axis=0)
+        )
+        apart = np.linalg.norm(right - left, ord=p, axis=1)
+        assert (change[0].max(axis=1) <= mechanism.epsilon * (apart + found.rounding) + 1e-13).all()
 
 
 def test_published_slack_hides_violations():
@@ -115,6 +186,7 @@ def test_published_ratios_are_smoothed():
     found = audit(mechanism, pairs=500, slack=0.01)
     (left, right), output = found.worst_pair["points"], found.worst_pair["output"]
     here, there = mechanism.probabilities([left, right])[:, output] + 0.001
+    assert found.rounding == 0  # cells round nothing
     assert found.max_ratio == pytest.approx(abs(math.log(here / there)) / (0.5 * distance(left, right, 2)))
 
 
@@ -176,3 +248,5 @@ def test_bad_input_is_named(problem):
         audit(mechanism, points=[[1.0, 2.0]])
     with pytest.raises(InvalidInputError, match=r"`mechanism` must be a metricdp\.Mechanism, got Problem"):
         audit(problem)
+    with pytest.raises(InvalidInputError, match="`mechanism` reports noisy points, but an audit needs finitely many"):
+        audit(SimpleNamespace(kind="noise"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from scipy.optimize import brentq
 from scipy.stats import binom
 
 import metricdp as mdp
-from metricdp.black_box import _CAUTION, _sharpest, audit_samples, lower_limit, upper_limit
+from metricdp._draws import inside, spread
+from metricdp.black_box import _CAUTION, _log_limits, _sharpest, audit_samples, lower_limit, upper_limit
+from metricdp.cities.projection import Equirectangular
 from metricdp.cli.audit import _in_words
 from metricdp.mechanisms.exponential import Exponential
 from metricdp.sampler_check import check_sampler
@@ -203,7 +206,8 @@ def test_bounds_of_given_pairs_can_be_recomputed_by_hand(spline):
         assert one["distance"] == pytest.approx(math.dist(*given))
         assert one["draws"] == 12_500
         (low, _), (_, high) = (by_definition(seen, 12_500, 0.001 / 8) for seen in one["seen"])
-        assert one["epsilon_lower"] == pytest.approx(max(0.0, math.log(low / high)) / one["distance"], rel=1e-9)
+        apart = one["distance"] + math.sqrt(2) * 2.0**-20
+        assert one["epsilon_lower"] == pytest.approx(max(0.0, math.log(low / high)) / apart, rel=1e-9)
         likelier, other = spline.probabilities(one["points"])[:, one["event"]].sum(axis=1)
         assert one["epsilon_lower"] <= math.log(likelier / other) / one["distance"]
     assert found.worst_pair == max(found.confirmed, key=lambda one: one["epsilon_lower"])
@@ -226,24 +230,126 @@ def test_more_pairs_cost_confidence():
 
 def test_events_are_those_of_a_plain_loop():
     generator = np.random.default_rng(4)
-    here, there = generator.integers(0, 60, (30, 2, 6)), generator.integers(0, 60, (30, 2, 6))
+    here, there = generator.integers(0, 60, (12, 2, 6)), generator.integers(0, 60, (12, 2, 6))
     here[0, 0], there[0, 0] = [9, 0, 0, 5, 1, 0], [0, 0, 8, 5, 2, 0]
-    gaps = generator.random(30) + 0.1
+    here[1], there[1] = [9, 0, 0, 0, 0, 0], [0, 0, 9, 0, 0, 0]
+    gaps = generator.random(12) + 0.1
     scores, events = _sharpest(here, there, gaps)
-    for row in range(30):
+    for row in range(12):
         ratio = [(a + 0.5) / (b + 0.5) for a, b in zip(here[row, 0], there[row, 0], strict=True)]
-        order = sorted(range(6), key=lambda k: -ratio[k])
-        best = -math.inf
-        for size in range(1, 7):
-            shares = [
-                ((counts[order[:size]].sum() + 0.5) / (counts.sum() + 0.5), counts.sum())
-                for counts in (here[row, 1], there[row, 1])
-            ]
-            error = math.sqrt(sum((1 / share - 1) / total for share, total in shares))
-            best = max(best, (math.log(shares[0][0] / shares[1][0]) - _CAUTION * error) / gaps[row])
+        best, event = -math.inf, None
+        for least in sorted(set(ratio), reverse=True):
+            chosen = [value >= least for value in ratio]
+            (low, _), (_, high) = (
+                by_definition(counts[chosen].sum(), counts.sum(), _CAUTION) for counts in (here[row, 1], there[row, 1])
+            )
+            if low and math.log(low / high) / gaps[row] > best:
+                best, event = math.log(low / high) / gaps[row], chosen
         assert scores[row] == pytest.approx(best)
-        least = min(ratio[k] for k in np.flatnonzero(events[row]))
-        assert events[row].tolist() == [value >= least for value in ratio]
+        assert events[row].tolist() == event
+    assert np.flatnonzero(events[1]).tolist() == [0]
+
+
+def test_limits_that_are_looked_up_are_those_that_are_computed():
+    # Few outputs are computed one by one, many looked up; both from points that were asked unequally often.
+    generator = np.random.default_rng(5)
+    for pairs in (3, 2000):
+        counts = np.where(np.arange(pairs)[:, None] % 2, 2, 1) * generator.multinomial(40, [0.5, 0.3, 0.2, 0], pairs)
+        seen = counts.cumsum(axis=1)
+        for limit in (lower_limit, upper_limit):
+            with np.errstate(divide="ignore"):
+                expected = np.log([limit(row, row[-1], _CAUTION) for row in seen])
+            assert np.array_equal(_log_limits(limit, counts), expected)
+
+
+def test_points_are_on_the_lattice_and_off_it():
+    box = np.array([[0.3, -2.0], [5.7, 7.0]])
+    points = spread(box, 200, np.random.default_rng(0))
+    on_lattice = (np.remainder(points, 2.0**-20) == 0).all(axis=1)
+    assert on_lattice.sum() == 100
+    assert ((points >= box[0]) & (points <= box[1])).all()
+    assert ((points == box[0]) | (points == box[1])).any()
+    moved = inside(points + 1e-9, box, np.zeros(200, dtype=bool))
+    assert np.array_equal(moved, np.clip(points + 1e-9, *box))
+
+
+def test_search_visits_pairs_of_every_kind():
+    asked = []
+
+    def logged(points):
+        asked.append(points)
+        return np.zeros(len(points), dtype=int)
+
+    audit_samples(logged, **LIMIT_CLAIM, samples=5000)
+    first = asked[0].reshape(128, -1)[:, 0]
+    kinds = {(bool(a), bool(b)) for a, b in zip(*(np.remainder(first, 2.0**-20) == 0).reshape(2, 64), strict=True)}
+    assert len(kinds) == 4
+    for points in asked[1:-1]:
+        share = (np.remainder(np.unique(points), 2.0**-20) == 0).mean()
+        assert 0.2 < share < 0.8
+
+
+# What rounding and maps change.
+
+
+def test_rounding_counts_as_distance():
+    # Points are rounded to multiples of 0.01: honest with that rounding, a jump with any less.
+    generator = np.random.default_rng(7)
+
+    def sampler(points):
+        return (generator.random(len(points)) >= np.exp(-50 * np.rint(points[:, 0] / 0.01) * 0.01) / 2).astype(int)
+
+    claim = {"epsilon": 50.0, "p": 1.0, "bounds": [[0.0], [0.05]], "n_outputs": 2, "samples": 200_000}
+    honest = audit_samples(sampler, **claim, rounding=0.01)
+    assert honest.rounding == 0.01
+    assert not honest.violates
+    assert audit_samples(sampler, **claim).violates
+    pair = [[[0.00499], [0.00501]]]
+    for rounding in (0.0, 1e-3, None):
+        found = audit_samples(sampler, **claim, pairs=pair, rounding=rounding)
+        r = 0.05 * 2.0**-20 if rounding is None else rounding
+        assert found.rounding == pytest.approx(r, rel=1e-4)
+        (low, _), (_, high) = (by_definition(seen, 50_000, 0.0005) for seen in found.worst_pair["seen"])
+        assert found.epsilon_lower == pytest.approx(math.log(low / high) / (2e-5 + r), rel=1e-6)
+        assert found.violates
+    # Without a box the unit is all there is to go by.
+    assert audit_samples(sampler, **{**claim, "bounds": None}, pairs=pair).rounding == pytest.approx(2.0**-20)
+
+
+def test_a_mechanism_cannot_excuse_itself_by_its_own_rounding(spline):
+    assert seeded(spline, 5000, 0).rounding == pytest.approx(math.sqrt(2) * 2.0**-20)
+    assert seeded(replace(spline, step=1.0), 5000, 0).rounding == pytest.approx(math.sqrt(2) * 2.0**-20)
+    assert seeded(replace(spline, step=2.0**-24), 5000, 0).rounding == pytest.approx(math.sqrt(2) * 2.0**-24)
+    assert seeded(spline, 5000, 0, rounding=0.5).rounding == 0.5
+
+
+def test_bounds_are_in_the_unit_of_the_claim(problem):
+    plane = mdp.fit(problem, 0.4, "em")
+    ground = replace(plane, projection=Equirectangular(12.0, 60.0), distance="ground")
+    kappa = ground.distortion.kappa
+    assert kappa != pytest.approx(1, abs=1e-4)
+    pairs = [[[1.0, 1.0], [4.0, 3.0]]]
+    flat, round_ = seeded(plane, 50_000, 0, pairs=pairs), seeded(ground, 50_000, 0, pairs=pairs)
+    assert round_.worst_pair["seen"] == flat.worst_pair["seen"]
+    assert round_.worst_pair["distance"] == flat.worst_pair["distance"] == pytest.approx(math.sqrt(13))
+    assert round_.epsilon_lower == pytest.approx(kappa * flat.epsilon_lower, rel=1e-7)
+    assert round_.epsilon == 0.4
+
+
+def test_where_there_is_no_kappa_any_difference_convicts(problem):
+    ground = replace(mdp.fit(problem, 0.4, "em"), projection=Equirectangular(12.0, 89.99), distance="ground")
+    assert ground.distortion.kappa == math.inf
+    found = seeded(ground, 20_000, 0, rounding=0.0)
+    assert found.violates
+    assert math.isfinite(found.epsilon_lower)
+
+
+def test_mechanisms_without_outputs_are_refused_in_words():
+    for check in (audit_samples, check_sampler):
+        with pytest.raises(
+            mdp.InvalidInputError, match="`sampler` reports noisy points, but an audit needs finitely many"
+        ):
+            check(SimpleNamespace(kind="noise"))
 
 
 def test_confirmation_uses_fresh_draws_in_large_batches():
@@ -388,6 +494,8 @@ def test_an_impossible_output_is_enough():
         ({"samples": 100}, "`samples` must be a whole number of at least 3072, got 100"),
         ({"samples": 3, "pairs": [[[0.0], [1.0]]]}, "`samples` must be a whole number of at least 8, got 3"),
         ({"confidence": 1.0}, "`confidence` must be strictly between 0 and 1, got 1.0"),
+        ({"rounding": -1}, r"`rounding` must be a non-negative number, got -1\.0"),
+        ({"rounding": math.nan}, "`rounding` must be finite everywhere, got nan"),
         ({"seed": -1}, "`seed` must be a whole number of at least 0, got -1"),
         ({"rng": mdp.InsecureSeed(0)}, "`rng` must be left out when the sampler is a function, got InsecureSeed"),
         ({"pairs": [[[SECRET], [SECRET]]]}, "`pairs` must be made of two different points each, got equal points at"),

@@ -1,4 +1,6 @@
 import contextlib
+import decimal
+import enum
 import math
 import os
 import signal
@@ -17,6 +19,7 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import metricdp as mdp
@@ -317,7 +320,7 @@ def test_the_log_stays_short(path, monkeypatch):
         # Everything but what came after the last move is in the database itself.
         copy = path.with_name("copy.db")
         copy.write_bytes(path.read_bytes())
-        with mdp.Ledger(copy) as earlier:
+        with mdp.Ledger(copy, moved=True) as earlier:
             assert 5 < earlier.spent("ann") < 10
 
 
@@ -333,7 +336,7 @@ def test_a_file_that_is_no_ledger_is_refused(path):
     with pytest.raises(mdp.InvalidInputError, match="another database"):
         mdp.Ledger(path, max_epsilon=1)
     path.unlink()
-    for change in ("DELETE FROM terms", "INSERT INTO terms VALUES ('much', NULL, NULL)", "DROP TABLE terms"):
+    for change in ("DELETE FROM terms", "INSERT INTO terms VALUES ('much', NULL, NULL, NULL)", "DROP TABLE terms"):
         mdp.Ledger(path, max_epsilon=1).close()
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute(change)
@@ -438,7 +441,7 @@ def test_bad_terms(options, message, path):
     assert not list(path.parent.iterdir())
 
 
-IDS = "`users` must be non-empty text or whole numbers, got something else at index 1."
+IDS = "`users` must be text of 1 to 1024 letters without NUL, or whole numbers, got something else at index 1."
 
 
 @pytest.mark.parametrize(
@@ -451,10 +454,33 @@ IDS = "`users` must be non-empty text or whole numbers, got something else at in
         (["secret", True], IDS),
         (["secret", b"secret"], IDS),
         (["secret", "\ud800"], IDS),
+        (["secret", "\ud83d\ude00"], IDS),
+        (["secret", "secret\0"], IDS),
+        (["secret", "secret\0ly"], IDS),
+        (["secret", "\0"], IDS),
+        (["secret", "x" * 1025], IDS),
+        (["secret", 10**1024], IDS),
+        (["secret", -(10**5000)], IDS),
+        ([1, True], IDS),  # equal to 1, and 7.0 to 7, wherever hashes are compared
+        ([7, 7.0], IDS),
+        ([7, np.float64(7)], IDS),
+        ([7, np.bool_(True)], IDS),
+        (["secret", decimal.Decimal(7)], IDS),
+        (["secret", np.timedelta64(7, "s")], IDS),
+        (["secret", pd.NA], IDS),
+        (["secret", pd.Timestamp(7)], IDS),
+        (np.array(["secret", "x"], dtype="S"), IDS.replace("1.", "0.")),
+        (np.array([7, 8], dtype="M8[ns]"), IDS.replace("something else at index 1", "times")),
+        (np.array([7, 8], dtype="m8[ns]"), IDS.replace("something else at index 1", "times")),
+        (pa.array([7, 8], pa.timestamp("ns")), IDS.replace("something else at index 1", "times")),
+        (pd.Series([7, 8], dtype="M8[ns]"), IDS.replace("1.", "0.")),
+        (np.ma.array(["secret", "hidden"], mask=[False, True]), IDS),
+        (pd.Series(["secret", None], dtype="category"), IDS),
+        (pd.Series(["secret", None], dtype="string[pyarrow]"), IDS),
         (np.array([1.0, 2.0]), IDS.replace("1.", "0.")),
         (pd.Series(["secret", None]), IDS),
         (pd.Series([1, None], dtype="Int64"), IDS),
-        ([["secret"], []], "`users` must be non-empty text or whole numbers, got other objects."),
+        ([["secret"], []], IDS.replace("1.", "0.")),
         (["secret"], "`users` must be one id for each of 2 points, got shape (1,)."),
         ("secret", "`users` must be one id for each of 2 points, got shape ()."),
         ([["a", "b"], ["c", "d"]], "`users` must be one id for each of 2 points, got shape (2, 2)."),
@@ -485,6 +511,22 @@ def test_bad_points_and_mechanisms_charge_nothing(radius, path):
         assert ledger.sample(TENTH, [], np.empty((0, 2))).tolist() == []
 
 
+class Name(str):
+    __slots__ = ()
+
+    def __str__(self):
+        return "somebody else"
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        return False
+
+
+class Level(enum.IntEnum):
+    SEVEN = 7
+
+
 def test_every_way_to_name_a_person(path):
     ways = [
         ["7", 7, np.int8(7), np.str_("7")],
@@ -492,16 +534,26 @@ def test_every_way_to_name_a_person(path):
         np.array(["7"] * 4),
         pd.Series(["7"] * 4, index=[3, 1, 2, 0]),
         pd.Series(["7"] * 4, dtype="category"),
+        pd.Series(["7"] * 4, dtype="string"),
+        pd.Series(["7"] * 4, dtype="string[pyarrow]"),
+        pd.Series([7] * 4, dtype="Int64"),
         pd.Index([7] * 4),
+        np.array([7] * 4, dtype=np.uint8),
+        np.array(["7"] * 4, dtype=object),
+        pa.array(["7"] * 4),
+        pa.array(["7"] * 4).dictionary_encode(),
+        pa.chunked_array([[7, 7], [7, 7]]),
+        [Name("7"), Level.SEVEN, np.uint64(7), 7],
         ("7",) * 4,
     ]
-    odd = ["zero\0byte", "zero", "ünïcödé", "' OR 1=1 --", " 7", "007"]
+    odd = ["zero", "ünïcödé", "é", "e\u0301", "' OR 1=1 --", " 7", "7 ", "007", "+7", "٧", "7.0", "True", "ann", "Ann"]
+    odd += ["x" * 1024, "\x01", "\ufeff7", "nan", "None", "?", "%", "reports.user", 10**1024 - 1, -(2**63), 2**64]
     with mdp.Ledger(path, max_epsilon=100) as ledger:
         for users in ways:
             ledger.sample(TENTH, users, places(4))
         ledger.sample(TENTH, odd, places(len(odd)))
         assert ledger.users()["reports"].sum() == 4 * len(ways) + len(odd)
-        assert ledger.spent("7") == ledger.spent(7) == 2.8
+        assert ledger.spent("7") == ledger.spent(7) == 0.4 * len(ways)
         assert [ledger.spent(user) for user in odd] == [0.1] * len(odd)
         with pytest.raises(mdp.InvalidInputError, match="`users`"):
             ledger.spent(None)

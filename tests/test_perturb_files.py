@@ -18,8 +18,8 @@ import pytest
 import shapely
 
 import metricdp as mdp
-from metricdp.perturb import Options, perturb_file, perturb_folder
-from metricdp.perturb.formats import Sink, csv_text, geojson, ipc, open_source, parquet, sink_kind
+from metricdp.perturb import Options, job, kernel, perturb_file, perturb_folder
+from metricdp.perturb.formats import Sink, csv_text, geojson, open_source, parquet, sink_kind
 from metricdp.perturb.parts import Parts
 from test_perturb import CENTRE, city, nearest, plane, points
 
@@ -32,8 +32,9 @@ def small_pieces(monkeypatch):
     """Make files of a thousand rows as long as others of millions."""
     for sink in (Sink, geojson.GeoJsonSink):
         monkeypatch.setattr(sink, "rows_at_once", 200)
+    monkeypatch.setattr(job, "_PART_ROWS", 200)
     monkeypatch.setattr(parquet, "BATCH_ROWS", 64)
-    monkeypatch.setattr(ipc, "BATCH_ROWS", 64)
+    monkeypatch.setattr(kernel, "BATCH_ROWS", 64)
     monkeypatch.setattr(geojson, "_ROWS", 50)
     monkeypatch.setattr(geojson, "_CHUNK", 1000)
     monkeypatch.setattr(csv_text, "_BLOCK", 5000)

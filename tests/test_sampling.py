@@ -57,12 +57,16 @@ def law_by_enumeration(sampler, point, monkeypatch):
         assert (np.asarray(bound) == expected).all()
         return values
 
+    def scripted_coins(source, numerators, denominators):
+        return scripted(source, denominators) < numerators
+
     class Heights:
         def words(self, count):
             assert count == draws.shape[1]
             return draws[-1].astype(np.uint64) << np.uint64(64 - bits)
 
     monkeypatch.setattr(sampling, "integers_below", scripted)
+    monkeypatch.setattr(sampling, "coins_of_ratios", scripted_coins)
     outputs = sampler.draw(np.tile(point, (draws.shape[1], 1)), Heights())
     assert next(asked, None) is None
     counts = np.bincount(outputs, minlength=sampler.tables.n_outputs)
@@ -171,19 +175,25 @@ class Scripted:
         return np.array(taken, dtype=np.uint64)
 
 
+def unit(value):
+    """Return a word from which the value is drawn below 2^40 + 1."""
+    return value * 2**64 // (2**40 + 1) + 2
+
+
 @pytest.mark.parametrize(
     ("words", "drawn"),
     [
-        ([0], 0),  # the first unit belongs to the first column
-        ([2**40 - 1], 0),
-        ([2**40, 2**62 - 1], 1),  # the only unit of a column of a quarter unit, and the coin says yes
-        ([2**40, 2**62, 5], 0),  # the coin is tied, then says no: another draw
-        ([2**40, 2**62, 0, 0, 5], 0),
+        ([unit(0)], 0),  # the first unit belongs to the first column
+        ([unit(2**40 - 1)], 0),
+        ([unit(2**40), 2**62 - 1], 1),  # the only unit of a column of a quarter unit, and the coin says yes
+        ([unit(2**40), 2**62, 2**63, unit(5)], 0),  # the coin is tied, then says no: another draw
+        ([unit(2**40), 2**62 + 1, unit(2**40), 0], 1),
     ],
 )
 def test_weights_below_a_unit_are_drawn_by_a_coin(words, drawn):
-    source = Scripted(*words, 7, 7)
+    source = Scripted(*words)
     assert draw_in_proportion(np.array([[1.0, 2.0**-42]]), source).tolist() == [drawn]
+    assert not source.left
 
 
 def test_coins_with_more_than_64_digits_are_exact():

@@ -1,4 +1,4 @@
-"""Asking a sampler and nothing else: counts of what it says, and where to ask."""
+"""Asking a sampler and nothing else: counts of what it says, where to ask, and what its claim allows."""
 
 from __future__ import annotations
 
@@ -9,11 +9,24 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metricdp._validation import FloatArray, finite_array, reject
-from metricdp.lattice import lattice_step, snap_inside
+from metricdp.errors import InvalidInputError
+from metricdp.lattice import coarsest_step, lattice_step, snap_inside
 from metricdp.mechanisms.base import Mechanism
 from metricdp.randomness import RandomSource
 
-__all__ = ["Counts", "Draws", "Sampler", "checked_box", "claim", "inside", "spread"]
+__all__ = [
+    "Counts",
+    "Draws",
+    "Sampler",
+    "checked_box",
+    "claim",
+    "inside",
+    "lattice_rounding",
+    "mechanism_rounding",
+    "non_negative",
+    "refuse_noise",
+    "spread",
+]
 
 Counts = NDArray[np.int64]
 Sampler = Mechanism | Callable[[FloatArray], ArrayLike]
@@ -64,18 +77,41 @@ class Draws:
 
 
 def spread(box: FloatArray, count: int, generator: np.random.Generator) -> FloatArray:
-    """Return random points of the box, a good part of them on its faces."""
+    """Return random points of the box, a good part of them on its faces; every other one is on the lattice."""
     shares = generator.uniform(-_OVERHANG, 1 + _OVERHANG, (count, box.shape[1]))
-    return inside(box[0] + (box[1] - box[0]) * shares, box)
+    return inside(box[0] + (box[1] - box[0]) * shares, box, np.arange(count) % 2 == 0)
 
 
-def inside(points: FloatArray, box: FloatArray) -> FloatArray:
-    """Return the nearest points of the box's own lattice."""
-    return snap_inside(points, box, lattice_step(box))
+def inside(points: FloatArray, box: FloatArray, on_lattice: NDArray[np.bool_]) -> FloatArray:
+    """Return the nearest points of the box, and of its own lattice where `on_lattice` says so.
+
+    A guarantee is about points as they are given. A sampler that rounds them has one that is easiest to meet on its
+    lattice, and one that misbehaves may do so on the lattice only, or off it only.
+    """
+    rounded = snap_inside(points, box, lattice_step(box))
+    return np.where(on_lattice[:, None], rounded, np.clip(points, *box))
+
+
+def lattice_rounding(box: FloatArray, p: float) -> float:
+    """Return the most that an honest lattice adds to the distance of two points of the box.
+
+    Rounding to a lattice of spacing δ makes two points at most δ farther apart along each axis, hence δ N^{1/p} in
+    all. The box decides how coarse a lattice may be, so a mechanism cannot excuse jumps by a coarse one of its own.
+    """
+    return float(coarsest_step(box) * box.shape[1] ** (1 / p))
+
+
+def mechanism_rounding(mechanism: Mechanism) -> float:
+    """Return the r of the claim e^{ε (d + r)} by which a mechanism is judged.
+
+    It is the mechanism's own, but not more than an honest lattice needs.
+    """
+    return min(mechanism.rounding, lattice_rounding(mechanism.bounds, mechanism.p))
 
 
 def claim(sampler: Sampler, name: str, given: Any, parameter: str | None = None) -> Any:
     """Return what was given, or else what the mechanism says itself."""
+    refuse_noise("sampler", sampler)
     if not (isinstance(sampler, Mechanism) or callable(sampler)):
         raise reject("sampler", "a metricdp.Mechanism or a function", type(sampler).__name__)
     if given is not None:
@@ -94,3 +130,21 @@ def checked_box(bounds: ArrayLike) -> FloatArray:
         if not low < high:
             raise reject("bounds", "wider than zero on every axis", f"[{low}, {high}] on axis {axis}")
     return box
+
+
+def refuse_noise(name: str, sampler: object) -> None:
+    """Refuse a mechanism that reports noisy points instead of one of finitely many outputs."""
+    if getattr(sampler, "kind", None) == "noise":
+        raise InvalidInputError(
+            f"`{name}` reports noisy points, but an audit needs finitely many outputs. Give `audit_samples` a function "
+            "that draws noisy points and returns which of finitely many events each one is, for instance the number of "
+            "a square of a grid."
+        )
+
+
+def non_negative(name: str, value: Any) -> float:
+    """Return `value` as a finite number of at least 0."""
+    number = finite_array(name, value)
+    if number.ndim or number < 0:
+        raise reject(name, "a non-negative number", repr(number.tolist()))
+    return float(number)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import struct
+from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,41 +16,77 @@ from numpy.typing import ArrayLike, NDArray
 
 from metricdp._validation import FloatArray, reject
 
-__all__ = ["Requests", "keyed", "moved", "numbered", "pack"]
+__all__ = ["LONGEST_ID", "Requests", "keyed", "moved", "numbered", "pack"]
+
+# Letters of an id, or digits: more than anybody needs, and a bound on what a stranger can make the file hold.
+LONGEST_ID = 1024
+
+# NUL is refused because others are not exact about it: arrays of numpy's text drop it at the end, categories of pandas
+# up to 3.0 and programs written in C stop at it.
+_RULE = f"text of 1 to {LONGEST_ID} letters without NUL, or whole numbers"
+_LARGEST = 10**LONGEST_ID
 
 
 def numbered(users: ArrayLike, count: int, key: bytes | None) -> tuple[NDArray[np.intp], list[str]]:
-    """Return the number of each row's person, and the persons' ids as the file holds them; messages show no id."""
-    values = users if isinstance(users, (np.ndarray, pd.Series, pd.Index)) else np.asarray(users, dtype=object)
+    """Return the number of each row's person, and the persons' ids as the file holds them; messages show no id.
+
+    Ids are compared as Python compares text, to the last letter. `pandas.factorize` up to pandas 3.0 compares text only
+    up to the first NUL, so that two persons became one and the other was never charged.
+    """
+    rows = _rows(users, count)
+    if not set(map(type, rows)) <= {str, int}:
+        rows = [_plain(row) for row in rows]
+    # Text and whole numbers only, so equal keys are one id: 7 is also equal to 7.0 and 1 to True, but not to "7".
+    found: defaultdict[str | int | None, int] = defaultdict(itertools.count().__next__)
+    codes = np.fromiter(map(found.__getitem__, rows), np.intp, count)
+    texts = [_text(row) for row in found]
+    wrong = np.array([text is None for text in texts])[codes]
+    if wrong.any():
+        raise reject("users", _RULE, f"something else at index {wrong.argmax()}")
+    stored = [text if key is None else keyed(text, key) for text in texts if text is not None]
+    # 7 and "7" become one person here. Sorted as in the file, neighbours are read and written together.
+    names = sorted(set(stored))
+    place = {name: number for number, name in enumerate(names)}
+    return np.array([place[name] for name in stored], dtype=np.intp)[codes], names
+
+
+def _rows(users: ArrayLike, count: int) -> list[Any]:
+    """Return the ids as Python objects, one per point."""
+    values: Any = users
+    if not isinstance(users, (np.ndarray, pd.Series, pd.Index)):
+        # A list that numpy may turn into an array of text would lose NULs at the ends of its ids.
+        values = np.asarray(users, dtype=None if hasattr(users, "__array__") else object)
     if values.ndim != 1 or len(values) != count:
         raise reject("users", f"one id for each of {count} points", f"shape {values.shape}")
-    try:
-        codes, distinct = pd.factorize(values)
-    except TypeError:
-        raise reject("users", "non-empty text or whole numbers", "other objects") from None
-    names = [_name(value) for value in distinct]
-    bad = np.array([name is None for name in names] + [True])[codes]  # missing ids have code -1
-    if bad.any():
-        raise reject("users", "non-empty text or whole numbers", f"something else at index {bad.argmax()}")
-    if key is not None:
-        names = [keyed(name or "", key) for name in names]
-    # 7 and "7" become one person here. Sorted as in the file, neighbours are read and written together.
-    merged, stored = pd.factorize(np.array(names, dtype=object), sort=True)
-    return merged[codes], stored.tolist()
+    if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
+        # As Python objects some times are whole numbers.
+        raise reject("users", _RULE, "times")
+    return list(values.tolist())
 
 
-def _name(value: object) -> str | None:
-    """Return an id as text, or None if it is neither text nor a whole number.
+def _plain(value: object) -> str | int | None:
+    """Return text or a whole number of any library as Python's own, None for everything else.
 
     A column of whole numbers with gaps holds 7.0, which must not pass for somebody else than 7.
     """
     if isinstance(value, str):
-        try:
-            return value.encode().decode() or None
-        except UnicodeEncodeError:  # half a surrogate pair cannot be stored
-            return None
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    return str(value) if whole else None
+        return str.__str__(value)
+    if isinstance(value, (bool, np.timedelta64)) or not isinstance(value, (int, np.integer)):
+        return None
+    return int(value)
+
+
+def _text(value: str | int | None) -> str | None:
+    """Return an id as text, or None if it cannot be stored and compared without loss wherever it may pass."""
+    if isinstance(value, int):
+        return str(value) if -_LARGEST < value < _LARGEST else None
+    if value is None or not 0 < len(value) <= LONGEST_ID or "\0" in value:
+        return None
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return None
+    return value
 
 
 def keyed(name: str, key: bytes) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import sqlite3
+import stat
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,13 +24,15 @@ from metricdp.mechanisms.base import Mechanism
 
 __all__ = ["LedgerFile", "State", "Terms", "charge", "enrolled"]
 
-_APPLICATION, _SCHEMA = 0x6D647031, 1  # "mdp1" in the file's header tells a ledger from other databases
+_APPLICATION, _SCHEMA = 0x6D647031, 2  # "mdp1" in the file's header tells a ledger from other databases
 _CREATE = f"""
 PRAGMA journal_mode = WAL;
 PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {_SCHEMA};
-CREATE TABLE terms (max_epsilon TEXT NOT NULL, sticky_km TEXT, key_check TEXT);
-CREATE TABLE mechanisms (id INTEGER PRIMARY KEY, sha256 TEXT NOT NULL UNIQUE, epsilon TEXT NOT NULL, p TEXT NOT NULL);
+CREATE TABLE terms (max_epsilon TEXT NOT NULL, sticky_km TEXT, key_check TEXT, home BLOB);
+CREATE TABLE mechanisms (
+    id INTEGER PRIMARY KEY, sha256 TEXT NOT NULL UNIQUE, epsilon TEXT NOT NULL, p TEXT NOT NULL, unit TEXT
+);
 CREATE TABLE reports (
     user TEXT NOT NULL,
     mechanism INTEGER NOT NULL REFERENCES mechanisms,
@@ -39,6 +43,12 @@ CREATE TABLE reports (
     PRIMARY KEY (user, mechanism)
 ) WITHOUT ROWID;
 """
+# From schema 1, which knew neither where the file belongs nor what distance a mechanism's ε is per.
+_UPGRADE = (
+    "ALTER TABLE terms ADD COLUMN home BLOB",
+    "ALTER TABLE mechanisms ADD COLUMN unit TEXT",
+    f"PRAGMA user_version = {_SCHEMA}",
+)
 # FULL: a charge is on the disk before its output is released, so a power cut cannot undo it. When the log is moved into
 # the database is up to `LedgerFile`; once it was, the next transaction cuts it short. 64 MB of cache.
 _SETUP = """
@@ -58,6 +68,9 @@ INSERT INTO reports (user, mechanism, spent, count, output, point) VALUES (?, ?,
 ON CONFLICT (user, mechanism) DO UPDATE SET spent = spent + excluded.spent, count = count + excluded.count,
     output = excluded.output, point = excluded.point
 """
+
+# What a mechanism's ε is per, by the mark in the file.
+_UNITS = {"ground": "true kilometre on the ground", "own": "unit of its own coordinates (it has no projection)"}
 
 # How long a process waits for others that write.
 _PATIENCE_SECONDS = 60.0
@@ -89,17 +102,21 @@ class Terms:
 class LedgerFile:
     """The SQLite file: one connection, which threads use in turn and which does not cross a fork."""
 
-    def __init__(self, path: Path, wanted: Terms) -> None:
+    def __init__(self, path: Path, wanted: Terms, *, moved: bool = False) -> None:
         self.path = path
         self.lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._closed = False
         if not path.exists():
             _make(path, wanted)
+        _forget_temporary_names(path)
+        _refuse_mounted(path)
         self._identity = self._found()
         try:
+            self._upgrade()
             terms = self._terms()
             terms.refuse_others(wanted)
+            self._come_home(moved=moved)
         except BaseException:
             self.close()
             raise
@@ -121,6 +138,14 @@ class LedgerFile:
             with _begun(database, "BEGIN"):  # touches the temporary table only, so nobody has to wait
                 database.execute("DELETE FROM temp.batch")
                 database.executemany("INSERT INTO temp.batch VALUES (?, ?)", enumerate(names))
+            with self._writing() as writable:
+                yield writable
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """Lock the file for writing, if it is still the only one."""
+        with self.lock, _explained(self.path):
+            database = self._connected()
             with _begun(database, "BEGIN IMMEDIATE"):
                 # What is charged to a file that was deleted or replaced would be forgotten.
                 if self._found() != self._identity:
@@ -159,9 +184,43 @@ class LedgerFile:
             with _begun(database, "BEGIN IMMEDIATE"), closing(_connection(self.path)) as other:
                 other.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
+    def _upgrade(self) -> None:
+        """Add what an earlier schema lacks; the file is taken to be where it belongs."""
+        if self._marks() != (_APPLICATION, 1):
+            return
+        with self._writing() as database:
+            if self._marks() == (_APPLICATION, 1):  # others may have been faster
+                for change in _UPGRADE:
+                    database.execute(change)
+                database.execute("UPDATE terms SET home = ?", (os.fsencode(self.path),))
+
+    def _come_home(self, *, moved: bool) -> None:
+        """Refuse a file that is not where it belongs, unless it was moved on purpose.
+
+        Whatever was in the log under the old name is not in the file under the new one, and a copy is a second limit.
+        """
+        here = os.fsencode(self.path)
+        ((home,),) = self.read("SELECT home FROM terms")
+        if home == here:
+            return
+        if not moved:
+            made = os.fsdecode(home) if isinstance(home, bytes) else "another file"
+            msg = (
+                f"the ledger {str(self.path)!r} belongs at {made!r}. Under a second name, or as a copy, it would let "
+                "everybody spend the limit again. If it was moved or restored on purpose, and the old one is not in "
+                "use any more, open it once with `metricdp.Ledger(path, moved=True)`."
+            )
+            raise InvalidInputError(msg)
+        with self._writing() as database:
+            database.execute("UPDATE terms SET home = ?", (here,))
+
+    def _marks(self) -> tuple[int, int]:
+        """Return what the file's header says of it: whose it is, and its schema."""
+        ((application, schema),) = self.read("SELECT * FROM pragma_application_id, pragma_user_version")
+        return application, schema
+
     def _terms(self) -> Terms:
-        marks = self.read("SELECT application_id, user_version FROM pragma_application_id, pragma_user_version")
-        if marks != [(_APPLICATION, _SCHEMA)]:
+        if self._marks() != (_APPLICATION, _SCHEMA):
             msg = f"`path` must be a metricdp ledger of format {_SCHEMA}, got {str(self.path)!r}, another database"
             raise InvalidInputError(msg)
         rows = self.read("SELECT max_epsilon, sticky_km, key_check FROM terms")
@@ -173,7 +232,18 @@ class LedgerFile:
             raise InvalidInputError(msg) from error
 
     def _found(self) -> tuple[int, int]:
+        """Return what tells the file from others, if it has one name only.
+
+        SQLite keeps its log under the name that a file was opened with, so under two names there would be two logs and
+        neither would know of the other's charges.
+        """
         status = self.path.stat()
+        if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
+            msg = (
+                f"the ledger {str(self.path)!r} has {status.st_nlink} names (hard links), and charges under one are "
+                "not seen under the others. Remove all names but one; nothing was released"
+            )
+            raise OSError(msg)
         return status.st_dev, status.st_ino
 
 
@@ -194,18 +264,48 @@ def _make(path: Path, terms: Terms) -> None:
     if terms.max_epsilon is None:
         raise reject("max_epsilon", "given for a new ledger", None)
     # Made aside and linked, so that the file appears whole. SQLite gives the files beside it the same mode.
-    aside = path.parent / f".{path.name}.{secrets.token_hex(8)}.tmp"
+    begin, end = _aside(path)
+    aside = path.parent / f"{begin}{secrets.token_hex(8)}{end}"
     os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     try:
         with _explained(path), closing(sqlite3.connect(aside, isolation_level=None)) as database:
             database.executescript(_CREATE)
             radius = None if terms.sticky_km is None else repr(terms.sticky_km)
-            values = (repr(terms.max_epsilon), radius, terms.key_check)
-            database.execute("INSERT INTO terms VALUES (?, ?, ?)", values)
+            values = (repr(terms.max_epsilon), radius, terms.key_check, os.fsencode(path))
+            database.execute("INSERT INTO terms VALUES (?, ?, ?, ?)", values)
         with suppress(FileExistsError):
             path.hardlink_to(aside)
     finally:
-        aside.unlink()
+        aside.unlink(missing_ok=True)
+
+
+def _aside(path: Path) -> tuple[str, str]:
+    """Return how the names begin and end under which a ledger is made."""
+    return f".{path.name}.", ".tmp"
+
+
+def _forget_temporary_names(path: Path) -> None:
+    """Remove the name under which the file was made, if its maker has not yet, or was stopped in between."""
+    if path.stat().st_nlink == 1:
+        return
+    begin, end = _aside(path)
+    with os.scandir(path.parent) as entries:
+        names = [Path(entry) for entry in entries if entry.name.startswith(begin) and entry.name.endswith(end)]
+    for name in names:
+        with suppress(FileNotFoundError):  # its maker was faster
+            if name.samefile(path):
+                name.unlink()
+
+
+def _refuse_mounted(path: Path) -> None:
+    """Raise if the file itself was mounted where it is, as into a container: its log would stay on this side only."""
+    mounts = Path("/proc/self/mountinfo")  # Linux; elsewhere it cannot be told
+    if not mounts.exists():
+        return
+    escaped = re.sub(rb"[\\ \t\n]", lambda found: b"\\%03o" % found[0][0], os.fsencode(path))
+    if any(line.split(b" ", 5)[4] == escaped for line in mounts.read_bytes().splitlines()):
+        msg = f"the ledger {str(path)!r} was mounted as a single file, without its log; mount its folder instead"
+        raise OSError(msg)
 
 
 @contextmanager
@@ -253,17 +353,28 @@ class State:
 
 
 def enrolled(database: sqlite3.Connection, mechanism: Mechanism, sha256: str) -> int:
-    """Return the ledger's number for a mechanism, a new one if need be."""
-    found = database.execute("SELECT id FROM mechanisms WHERE sha256 = ?", (sha256,)).fetchone()
-    if found is not None:
+    """Return the ledger's number for a mechanism, a new one if need be.
+
+    Budgets for different distances have no sum, so all mechanisms must measure alike.
+    """
+    found = database.execute("SELECT id, unit FROM mechanisms WHERE sha256 = ?", (sha256,)).fetchone()
+    if found is not None and found[1] is not None:
         return int(found[0])
-    p = repr(float(mechanism.p))
-    other = database.execute("SELECT p FROM mechanisms WHERE p != ?", (p,)).fetchone()
-    if other is not None:
-        # Budgets for different distances have no sum.
-        raise reject("mechanism", f"private with p = {other[0]} like the others in the ledger", f"p = {p}")
-    values = (sha256, repr(float(mechanism.epsilon)), p)
-    return database.execute("INSERT INTO mechanisms (sha256, epsilon, p) VALUES (?, ?, ?)", values).lastrowid or 0
+    p, unit = repr(float(mechanism.p)), "own" if mechanism.projection is None else "ground"
+    # Mechanisms that an earlier version enrolled, and nobody has used since, have no unit.
+    for other_p, other_unit in database.execute("SELECT p, IFNULL(unit, ?) FROM mechanisms", (unit,)):
+        if other_p != p:
+            raise reject("mechanism", f"private with p = {other_p} like the others in the ledger", f"p = {p}")
+        if other_unit != unit:
+            rule = f"private per {_UNITS[other_unit]} like the others in the ledger"
+            raise reject("mechanism", rule, f"one that is private per {_UNITS[unit]}")
+    epsilon = repr(float(mechanism.claimed_epsilon))
+    if found is not None:
+        database.execute("UPDATE mechanisms SET unit = ?, epsilon = ? WHERE id = ?", (unit, epsilon, found[0]))
+        return int(found[0])
+    values = (sha256, epsilon, p, unit)
+    added = database.execute("INSERT INTO mechanisms (sha256, epsilon, p, unit) VALUES (?, ?, ?, ?)", values)
+    return added.lastrowid or 0
 
 
 def charge(database: sqlite3.Connection, rows: Iterable[tuple[Any, ...]]) -> None:

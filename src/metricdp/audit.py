@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metricdp._validation import FloatArray, finite_array, integer, reject, table
+from metricdp._draws import mechanism_rounding, non_negative, refuse_noise
+from metricdp._validation import FloatArray, integer, reject, table
 from metricdp.grid import Grid
 from metricdp.mechanisms.base import Mechanism
 from metricdp.metric import norm
@@ -20,7 +21,8 @@ __all__ = ["Audit", "Ratios", "audit"]
 # Numbers in one (pairs, outputs) array: 8 MB, of which a dozen live at once.
 _CHUNK_NUMBERS = 2**20
 
-# Near pairs are this far apart, as shares of the box. Closer pairs would measure rounding errors.
+# Near pairs are this far apart, as shares of the box: closer pairs would measure rounding errors. Log-uniform lengths
+# are 0.1 % of the box on average, so one pair in a thousand lies across a jump, even if the box has only one.
 _NEAREST, _NEAR = 1e-6, 1e-2
 _LEAST_SEPARATION = 1e-7
 
@@ -37,10 +39,13 @@ _CLIMBERS, _CLIMBS, _MOVES = 32, 40, 12
 
 @dataclass(frozen=True, kw_only=True)
 class Ratios:
-    """Distribution of PPR(x, x', k) = |ln z_k(x) − ln z_k(x')| / d_p(x, x') over random pairs and outputs.
+    """Distribution of PPR(x, x', k) = |ln z_k(x) − ln z_k(x')| / (d_p(x, x') + r) over random pairs and outputs.
 
     quantiles : by level; from the first million values.
-    edges, counts : histogram of all values; `edges` are in the unit of ε per distance, the last bin is open.
+    edges, counts : histogram of all values; the last bin is open.
+
+    Values are in the unit of the claimed ε. Where that is per kilometre on the ground, they are κ times those of the
+    plane, as in `Audit.max_ratio`; r is the rounding of the claim.
     """
 
     quantiles: dict[str, float]
@@ -53,13 +58,15 @@ class Audit:
     """What a search for violations found.
 
     violation_ratio : share of the sampled (pair, output) that break mDP.
-    max_ratio : largest |ln z_k(x) − ln z_k(x')| / (ε d_p(x, x')) seen, hill climbing included; above 1 is a
-        violation.
+    max_ratio : largest |ln z_k(x) − ln z_k(x')| / (ε (d_p(x, x') + r)) seen, hill climbing included; above 1 is a
+        violation. Where the claim is per kilometre on the ground, ε here is the `plane_epsilon` of the mechanism, ε/κ.
     ppr : how the ratios of random pairs are distributed.
     worst_pair : points, output, distance and ratio of the largest.
     compared : sampled (pair, output) comparisons, without those of hill climbing.
     by_kind : violation ratio, largest ratio and comparisons of "random", "near" and "border" pairs and of
         the "search".
+    epsilon : what the mechanism claims.
+    rounding : r, what rounding points to a lattice may add to their distance.
     """
 
     violation_ratio: float
@@ -70,6 +77,7 @@ class Audit:
     by_kind: dict[str, dict[str, float]]
     epsilon: float
     p: float
+    rounding: float
     tolerance: float
     slack: float | None
     seconds: float
@@ -90,8 +98,11 @@ def audit(
 ) -> Audit:
     """Look for pairs of points that break (ε, d_p)-mDP, from the mechanism's probabilities alone.
 
-    A pair and an output break it when |ln z_k(x) − ln z_k(x')| > ε d_p(x, x') + tolerance. A report that is
-    impossible from both points breaks nothing; one that is impossible from exactly one of them always does.
+    A pair and an output break it when |ln z_k(x) − ln z_k(x')| > ε (d_p(x, x') + r) + tolerance, between the points as
+    they are given. A report that is impossible from both points breaks nothing; one that is impossible from exactly one
+    of them always does. Here r is what rounding points to a lattice may add to their distance: the mechanism's own
+    `rounding`, but at most what an honest lattice over its box needs (a millimetre or two where the unit is a
+    kilometre), so that a mechanism that jumps cannot call its jumps rounding.
 
     Parameters
     ----------
@@ -103,10 +114,10 @@ def audit(
         Pairs of each kind: random ones; near ones, 1e-6 to 1e-2 of the box apart (log-uniform) in random
         directions; and, if the mechanism has a grid, ones on the two sides of a cell border.
     tolerance : float
-        Added to ε d_p. Zero counts with no tolerance at all.
+        Added to ε (d_p + r). Zero counts with no tolerance at all.
     slack : float, optional
         Count as the paper's public code does, with 0.01 there: a pair and an output break mDP only when
-        z_k(x) > e^{ε d_p + tolerance} z_k(x') + slack, either way round, and the ratios reported
+        z_k(x) > e^{ε (d_p + r) + tolerance} z_k(x') + slack, either way round, and the ratios reported
         (`max_ratio`, `ppr`) are those of z_k + 0.001.
     seed : int
         Makes the audit repeatable.
@@ -120,15 +131,18 @@ def audit(
     (0.0, True)
     """
     started = time.perf_counter()
+    refuse_noise("mechanism", mechanism)
     if not isinstance(mechanism, Mechanism):
         raise reject("mechanism", "a metricdp.Mechanism", type(mechanism).__name__)
-    for name, value in (("tolerance", tolerance), ("slack", 0.0 if slack is None else slack)):
-        number = finite_array(name, value)
-        if number.ndim or number < 0:
-            raise reject(name, "a non-negative number", repr(number.tolist()))
+    rule = _Rule(
+        mechanism,
+        epsilon=float(mechanism.plane_epsilon),
+        rounding=mechanism_rounding(mechanism),
+        tolerance=non_negative("tolerance", tolerance),
+        slack=None if slack is None else non_negative("slack", slack),
+    )
     count = integer("pairs", pairs, 1)
     source = _Source(mechanism, points, np.random.default_rng(integer("seed", seed, 0)))
-    rule = _Rule(mechanism, float(tolerance), None if slack is None else float(slack))
     tallies = {kind: _Tally(rule) for kind in ("random", "near", "border", "search")}
     for kind in ("random", "near", "border"):
         for left, right in source.draw(kind, count):
@@ -147,6 +161,7 @@ def audit(
         by_kind={kind: tally.summary() for kind, tally in tallies.items() if tally.compared},
         epsilon=mechanism.epsilon,
         p=mechanism.p,
+        rounding=rule.rounding,
         tolerance=rule.tolerance,
         slack=rule.slack,
         seconds=time.perf_counter() - started,
@@ -169,22 +184,30 @@ class _Pair:
 
 @dataclass(frozen=True)
 class _Rule:
-    """What counts as a violation, and how ratios are taken."""
+    """What counts as a violation, and how ratios are taken; `epsilon` is per unit of the plane."""
 
     mechanism: Mechanism
+    epsilon: float
+    rounding: float
     tolerance: float
     slack: float | None
 
     def judge(self, left: FloatArray, right: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
-        """Return |Δ ln z_k| / (ε d_p) and whether mDP is broken, as (pairs, outputs)."""
+        """Return |Δ ln z_k| / (ε (d_p + r)) and whether mDP is broken, as (pairs, outputs)."""
         here, there = self.mechanism.probabilities(left), self.mechanism.probabilities(right)
-        allowed = (self.mechanism.epsilon * norm(right - left, self.mechanism.p))[:, None]
+        allowed = (self.epsilon * (norm(right - left, self.mechanism.p) + self.rounding))[:, None]
         if self.slack is None:
             change = _log_change(here, there)
-            return change / allowed, change > allowed + self.tolerance
+            return _share(change, allowed), change > allowed + self.tolerance
         factor = np.exp(allowed + self.tolerance)
         broken = np.maximum(here, there) > factor * np.minimum(here, there) + self.slack
-        return _log_change(here + _SMOOTHING, there + _SMOOTHING) / allowed, broken
+        return _share(_log_change(here + _SMOOTHING, there + _SMOOTHING), allowed), broken
+
+
+def _share(change: FloatArray, allowed: FloatArray) -> FloatArray:
+    # Where nothing is allowed (ε is 0 on a plane that has no κ), no change is fine and any other infinitely too much.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(change == 0, 0.0, change / allowed)
 
 
 def _log_change(here: FloatArray, there: FloatArray) -> FloatArray:
@@ -207,8 +230,6 @@ class _Tally:
     def add(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """Judge pairs and return each one's largest ratio; equal points say nothing and count as 0."""
         largest = np.zeros(len(left))
-        # The guarantee is between the points that the mechanism tells apart.
-        left, right = self.rule.mechanism.snap(left), self.rule.mechanism.snap(right)
         apart = np.flatnonzero((left != right).any(axis=1))
         if not len(apart):
             return largest

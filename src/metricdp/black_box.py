@@ -11,8 +11,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainccinv, betaincinv
 
-from metricdp._draws import Counts, Draws, Sampler, checked_box, claim, inside, spread
+from metricdp._draws import (
+    Counts,
+    Draws,
+    Sampler,
+    checked_box,
+    claim,
+    inside,
+    lattice_rounding,
+    mechanism_rounding,
+    non_negative,
+    spread,
+)
 from metricdp._validation import FloatArray, finite_array, fraction, integer, norm_order, positive, reject
+from metricdp.mechanisms.base import Mechanism
 from metricdp.metric import norm
 from metricdp.randomness import RandomSource
 
@@ -24,12 +36,16 @@ _CHUNK = 2**20
 # Points of the search, round by round: each round costs the same number of draws, so that fewer points get more each.
 _CLOUD = (128, 64, 32, 16, 8, 4)
 
-# Standard errors taken off an estimate before pairs are compared. Among 10^4 pairs some are four errors off; with fewer
-# the search would chase the noise of close pairs, where a small error in a logarithm is a large one per distance.
-_CAUTION = 4.0
+# Level of each of the two limits by which pairs are compared. Together they are as cautious as four standard errors,
+# which some of 10^4 pairs are off. With laxer limits the search would chase the noise of close pairs, where a small
+# error in a logarithm is a large one per distance; stricter ones overlook small jumps.
+_CAUTION = 5e-3
 
 # Searched pairs are at least this share of the box apart; neighbours in the first round at most the second.
 _NEAREST, _NEAR = 1e-4, 0.5
+
+# A box without κ allows no change at all on the ground; a κ as large as this says so with finite numbers.
+_NO_KAPPA = 1e100
 
 # New points about each of the best pairs, and how far they stray from the line through it.
 _CHILDREN, _STRAY = 4, 0.2
@@ -39,13 +55,16 @@ _CHILDREN, _STRAY = 4, 0.2
 class SampleAudit:
     """What samples prove about ε.
 
-    epsilon_lower : with probability `confidence` or more, the true ε per unit of distance is at least this.
+    epsilon_lower : with probability `confidence` or more, the true ε per unit of distance is at least this. In the unit
+        of the claim: where a mechanism's ε is per kilometre on the ground, this is κ times the bound of the plane,
+        because such a mechanism must keep to ε/κ there.
     violates : whether that is above the claimed `epsilon`.
     worst_pair : the pair behind `epsilon_lower`: its points, the likelier one first, their distance, the event (a set
         of outputs), how often it was seen from each point in how many draws, and the bound.
     confirmed : all pairs that were tested with fresh draws, given ones in their order.
     hypotheses : how many those are; the confidence allows for every one of them.
     samples : draws made, those of the search included.
+    rounding : r, which was added to every distance.
     """
 
     epsilon_lower: float
@@ -57,6 +76,7 @@ class SampleAudit:
     confirmed: list[dict[str, Any]]
     hypotheses: int
     samples: int
+    rounding: float
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -71,6 +91,7 @@ def audit_samples(
     p: float | None = None,
     bounds: ArrayLike | None = None,
     n_outputs: int | None = None,
+    rounding: float | None = None,
     pairs: ArrayLike | None = None,
     samples: int = 1_000_000,
     confidence: float = 0.999,
@@ -81,7 +102,8 @@ def audit_samples(
     """Bound ε from below by what a sampler does, knowing nothing of how it does it.
 
     Half of the draws look for a pair of points x, x' and an event E (a set of outputs) with a large
-    ln(Pr[E | x] / Pr[E | x']) / d_p(x, x'). The other half are fresh draws at what was found, and only they count.
+    ln(Pr[E | x] / Pr[E | x']) / (d_p(x, x') + r). The other half are fresh draws at what was found, and only they
+    count. Points are judged as they are given; r is what rounding them to a lattice may add to their distance.
 
     Parameters
     ----------
@@ -91,6 +113,10 @@ def audit_samples(
     epsilon, p, bounds, n_outputs
         The claim: budget, order of the norm, box (2, N) and number of outputs. A mechanism's own by default; a
         function needs them, except for `bounds` if `pairs` are given.
+    rounding : float, optional
+        r of the claim, in the unit of the points; 0 allows for no rounding at all. By default what an honest lattice
+        over the box needs, N^{1/p} times 2^-20 of the unit or of a shorter side (a millimetre or two where the unit is
+        a kilometre), or a mechanism's own `rounding` if that is less.
     pairs : (m, 2, N) array, optional
         Pairs to test, every one of them. By default the pair is searched for.
     samples : int
@@ -106,21 +132,24 @@ def audit_samples(
 
     Guarantee
     ---------
-    An (ε, d_p)-private sampler is accused with probability at most 1 − `confidence`, whatever its probabilities are:
+    Call a sampler (ε, d_p)-private up to r if Pr[k | x] ≤ e^{ε (d_p(x, x') + r)} Pr[k | x'] for all points x, x' and
+    outputs k. Such a sampler is accused with probability at most 1 − `confidence`, whatever its probabilities are:
 
     - Pairs and events are fixed before the draws that test them, and those are independent of the search. So the number
       of times that an event is seen is binomial, however cunningly the event was chosen.
     - The limits of Clopper and Pearson are exact: each fails with probability at most its level, for any n and
-      Pr[E]. No normal approximation enters.
+      Pr[E]. No normal approximation enters. An event that was never seen from x' in n draws counts like any other: its
+      probability is at most 1 − level^{1/n}.
     - m pairs need 2m limits, one from below for Pr[E | x] and one from above for Pr[E | x'], at level
       (1 − confidence) / 2m each. By the union bound all hold at once with probability `confidence`, and then
-      ln(lower / upper) / d_p is below the true ε for all pairs, hence for the largest.
+      ln(lower / upper) / (d_p + r) is below the true ε for all pairs, hence for the largest. A search ends with one
+      pair, so m = 1; of given pairs every one counts, whether it turns out to matter or not.
 
     Sets of outputs show no ratio that single outputs do not, but show it with far fewer draws. Those tried are
     {k : z_k(x) / z_k(x') ≥ t}, the most powerful ones for telling x from x' (Neyman and Pearson).
 
-    Searched points are multiples of a power of two. A mechanism that rounds to a lattice of at least that precision
-    takes them as they are; give `pairs` to others on their own lattice, because their guarantee is between its points.
+    Half of the searched points are on the box's own lattice, multiples of a power of two, and half are arbitrary: a
+    sampler may treat the two differently. What is not found is not acquitted.
 
     Examples
     --------
@@ -139,16 +168,17 @@ def audit_samples(
     draws = Draws(sampler, integer("n_outputs", claim(sampler, "n_outputs", n_outputs), 1), rng)
     level = 1 - fraction("confidence", confidence)
     tell = progress or (lambda _share, _words: None)
-    if pairs is None:
-        box = checked_box(claim(sampler, "bounds", bounds))
+    given = None if pairs is None else _pairs(pairs, order)
+    box = _box(sampler, bounds, given)
+    metric = _Metric(order, _rounding(sampler, rounding, box, order), _kappa(sampler))
+    if given is None:
         half = integer("samples", samples, 4 * len(_CLOUD) * _CLOUD[0]) // 2
-        chosen = _Search(draws, box, order, np.random.default_rng(integer("seed", seed, 0))).run(half, tell)
+        chosen = _Search(draws, box, metric, np.random.default_rng(integer("seed", seed, 0))).run(half, tell)
     else:
-        given = _pairs(pairs, order)
         half = integer("samples", samples, 8 * len(given)) // 2
-        chosen = _choose(draws, given, order, half)
+        chosen = _choose(draws, given, metric, half)
     tell(0.5, "confirming")
-    confirmed = _confirm(draws, chosen, order, half, level)
+    confirmed = _confirm(draws, chosen, metric, half, level)
     worst = max(confirmed, key=lambda one: one["epsilon_lower"])
     return SampleAudit(
         epsilon_lower=worst["epsilon_lower"],
@@ -160,11 +190,12 @@ def audit_samples(
         confirmed=confirmed,
         hypotheses=len(confirmed),
         samples=draws.made,
+        rounding=metric.rounding,
         seconds=time.perf_counter() - started,
     )
 
 
-def lower_limit(seen: Counts, draws: int, level: float) -> FloatArray:
+def lower_limit(seen: Counts, draws: int | Counts, level: float) -> FloatArray:
     """Return the π at which `seen` or more of `draws` have probability `level`, 0 if none were seen.
 
     For every true π the limit is above it with probability at most `level` (Clopper and Pearson 1934).
@@ -172,9 +203,22 @@ def lower_limit(seen: Counts, draws: int, level: float) -> FloatArray:
     return np.where(seen > 0, betaincinv(np.maximum(seen, 1), draws - seen + 1, level), 0.0)
 
 
-def upper_limit(seen: Counts, draws: int, level: float) -> FloatArray:
+def upper_limit(seen: Counts, draws: int | Counts, level: float) -> FloatArray:
     """Return the π at which `seen` or fewer of `draws` have probability `level`, 1 if all were seen."""
     return np.where(seen < draws, betainccinv(seen + 1, np.maximum(draws - seen, 1), level), 1.0)
+
+
+@dataclass(frozen=True)
+class _Metric:
+    """Distances as the claim counts them: (d_p + rounding) / kappa, for points of the plane."""
+
+    p: float
+    rounding: float
+    kappa: float
+
+    def between(self, left: FloatArray, right: FloatArray) -> FloatArray:
+        """Return the distances by which ε is multiplied."""
+        return np.asarray((norm(left - right, self.p) + self.rounding) / self.kappa)
 
 
 @dataclass(frozen=True)
@@ -193,8 +237,8 @@ class _Search:
     goes on. Points that stay keep their counts.
     """
 
-    def __init__(self, draws: Draws, box: FloatArray, p: float, generator: np.random.Generator) -> None:
-        self.draws, self.box, self.p, self.generator = draws, box, p, generator
+    def __init__(self, draws: Draws, box: FloatArray, metric: _Metric, generator: np.random.Generator) -> None:
+        self.draws, self.box, self.metric, self.generator = draws, box, metric, generator
         self.nearest = _NEAREST * float((box[1] - box[0]).max())
 
     def run(self, samples: int, tell: Callable[[float, str], None]) -> _Chosen:
@@ -208,16 +252,20 @@ class _Search:
                 points, counts = self._next(points, counts, ranked, size)
             counts += self.draws.halves(points, samples // len(_CLOUD) // size)
             ranked = self._rank(points, counts)
-        best = ranked[:1]
-        gaps = norm(points[best[:, 0]] - points[best[:, 1]], self.p)
-        return _Chosen(points[best], _sharpest(counts[best[:, 0]], counts[best[:, 1]], gaps)[1])
+        here, there = ranked[:1].T
+        gaps = self.metric.between(points[here], points[there])
+        return _Chosen(points[ranked[:1]], _sharpest(counts[here], counts[there], gaps)[1])
 
     def _first(self) -> FloatArray:
-        """Return points spread over the box, each with a neighbour at some distance."""
+        """Return points spread over the box, each with a neighbour at some distance.
+
+        Every other point is on the lattice, and of the neighbours two in turn are and two are not, so that there are
+        pairs of all four kinds.
+        """
         first = spread(self.box, _CLOUD[0] // 2, self.generator)
         lengths = np.exp(self.generator.uniform(np.log(_NEAREST), np.log(_NEAR), (len(first), 1)))
         steps = (self.box[1] - self.box[0]) * lengths * self.generator.standard_normal(first.shape)
-        return np.concatenate([first, inside(first + steps, self.box)])
+        return np.concatenate([first, inside(first + steps, self.box, np.arange(len(first)) % 4 < 2)])
 
     def _next(
         self, points: FloatArray, counts: Counts, ranked: NDArray[np.intp], size: int
@@ -229,16 +277,16 @@ class _Search:
         here, there = points[parents[:, 0]], points[parents[:, 1]]
         along = self.generator.uniform(-0.5, 1.5, (len(here), 1)) * (there - here)
         astray = _STRAY * norm(there - here, 2)[:, None] * self.generator.standard_normal(here.shape)
-        new = inside(here + along + astray, self.box)
+        new = inside(here + along + astray, self.box, np.arange(len(here)) % 2 == 0)
         unseen = np.zeros((len(new), *counts.shape[1:]), dtype=np.int64)
         return np.concatenate([points[kept], new]), np.concatenate([counts[kept], unseen])
 
     def _rank(self, points: FloatArray, counts: Counts) -> NDArray[np.intp]:
         """Return ordered pairs of points as (pairs, 2) indices, the most suspicious first."""
         here, there = np.divmod(np.arange(len(points) ** 2), len(points))
-        gaps = norm(points[here] - points[there], self.p)
-        apart = gaps >= self.nearest
-        here, there, gaps = here[apart], there[apart], gaps[apart]
+        apart = norm(points[here] - points[there], self.metric.p) >= self.nearest
+        here, there = here[apart], there[apart]
+        gaps = self.metric.between(points[here], points[there])
         step = max(1, _CHUNK // self.draws.n_outputs)
         parts = [slice(start, start + step) for start in range(0, len(gaps), step)]
         scores = [_sharpest(counts[here[part]], counts[there[part]], gaps[part])[0] for part in parts]
@@ -246,11 +294,11 @@ class _Search:
         return np.column_stack([here, there])[best]
 
 
-def _choose(draws: Draws, pairs: FloatArray, p: float, samples: int) -> _Chosen:
+def _choose(draws: Draws, pairs: FloatArray, metric: _Metric, samples: int) -> _Chosen:
     """Choose the direction and the event of every given pair."""
     counts = draws.halves(pairs.reshape(-1, pairs.shape[-1]), samples // (2 * len(pairs)))
     here, there = counts[::2], counts[1::2]
-    gaps = norm(pairs[:, 0] - pairs[:, 1], p)
+    gaps = metric.between(pairs[:, 0], pairs[:, 1])
     score, event = _sharpest(here, there, gaps)
     back_score, back_event = _sharpest(there, here, gaps)
     turned = (back_score > score)[:, None]
@@ -260,25 +308,44 @@ def _choose(draws: Draws, pairs: FloatArray, p: float, samples: int) -> _Chosen:
 def _sharpest(here: Counts, there: Counts, gaps: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Return the score and the event {k : ratio ≥ t} that suit each pair best, from counts (pairs, 2, outputs).
 
-    The score is a cautious guess of the ε that the event will prove: ln(P/P') less some standard errors, per distance.
-    One half of the counts orders the outputs and the other half scores: where outputs are many and counts small, events
-    that were made from noise would otherwise look best. Half a count is added everywhere, so that what was never seen
-    stays possible.
+    The score is a cautious guess of the ε that the event will prove: the bound that these counts prove, at a level of
+    their own. One half of the counts orders the outputs and the other half scores: where outputs are many and counts
+    small, events that were made from noise would otherwise look best. Half a count is added to every number of a ratio,
+    so that outputs that were never seen have one; limits are exact and need no such addition.
     """
     ratio = (here[:, 0] + 0.5) / (there[:, 0] + 0.5)
     order = np.argsort(-ratio, axis=1)
-    here, there = here[:, 1], there[:, 1]
-    n_here, n_there = here.sum(axis=1, keepdims=True), there.sum(axis=1, keepdims=True)
-    from_here = (np.take_along_axis(here, order, axis=1).cumsum(axis=1) + 0.5) / (n_here + 0.5)
-    from_there = (np.take_along_axis(there, order, axis=1).cumsum(axis=1) + 0.5) / (n_there + 0.5)
-    variance = (1 / from_here - 1) / n_here + (1 / from_there - 1) / n_there
-    scores = (np.log(from_here / from_there) - _CAUTION * np.sqrt(variance)) / gaps[:, None]
+    ordered = np.take_along_axis(ratio, order, axis=1)
+    lower = _log_limits(lower_limit, np.take_along_axis(here[:, 1], order, axis=1))
+    upper = _log_limits(upper_limit, np.take_along_axis(there[:, 1], order, axis=1))
+    scores = (lower - upper) / gaps[:, None]
+    # An event holds all outputs of one ratio or none of them, so it can only end where the next ratio is smaller.
+    scores[:, :-1][ordered[:, :-1] == ordered[:, 1:]] = -np.inf
     best = scores.argmax(axis=1)[:, None]
-    threshold = np.take_along_axis(ratio, np.take_along_axis(order, best, axis=1), axis=1)
-    return np.take_along_axis(scores, best, axis=1)[:, 0], ratio >= threshold
+    return np.take_along_axis(scores, best, axis=1)[:, 0], ratio >= np.take_along_axis(ordered, best, axis=1)
 
 
-def _confirm(draws: Draws, chosen: _Chosen, p: float, samples: int, level: float) -> list[dict[str, Any]]:
+def _log_limits(limit: Callable[[Counts, Counts, float], FloatArray], counts: Counts) -> FloatArray:
+    """Return ln of the limit for the first output, the first two, and so on, from ordered counts (pairs, outputs).
+
+    Sums of small counts repeat, and a limit takes a hundred times longer to compute than to look up. So each sum is
+    computed once, unless there are more possible sums than numbers asked for.
+    """
+    seen = counts.cumsum(axis=1)
+    totals, group = np.unique(seen[:, -1], return_inverse=True)
+    base = int(totals[-1]) + 1
+    with np.errstate(divide="ignore"):  # the lower limit of what was never seen is 0
+        if seen.size <= base * len(totals):
+            return np.log(limit(seen, seen[:, -1:], _CAUTION))
+        place = seen + base * group[:, None]
+        logs = np.zeros(base * len(totals))
+        logs[place] = 1.0
+        asked = np.flatnonzero(logs)
+        logs[asked] = np.log(limit(asked % base, totals[asked // base], _CAUTION))
+    return logs[place]
+
+
+def _confirm(draws: Draws, chosen: _Chosen, metric: _Metric, samples: int, level: float) -> list[dict[str, Any]]:
     """Test the hypotheses with fresh draws; all bounds hold at once with probability 1 − `level`."""
     n_pairs, _, n_axes = chosen.pairs.shape
     each = samples // (2 * n_pairs)
@@ -286,9 +353,10 @@ def _confirm(draws: Draws, chosen: _Chosen, p: float, samples: int, level: float
     seen = np.where(chosen.events[:, None], counts, 0).sum(axis=2)
     share = level / (2 * n_pairs)
     lower, upper = lower_limit(seen[:, 0], each, share), upper_limit(seen[:, 1], each, share)
-    gaps = norm(chosen.pairs[:, 0] - chosen.pairs[:, 1], p)
+    left, right = chosen.pairs[:, 0], chosen.pairs[:, 1]
     # No ε is negative, so a bound below 0 says no more than 0 does.
-    bounds = np.log(np.maximum(lower / upper, 1.0)) / gaps
+    bounds = np.log(np.maximum(lower / upper, 1.0)) / metric.between(left, right)
+    gaps = norm(left - right, metric.p)
     return [
         {
             "points": chosen.pairs[i].tolist(),
@@ -311,3 +379,25 @@ def _pairs(pairs: ArrayLike, p: float) -> FloatArray:
     if len(equal):
         raise reject("pairs", "made of two different points each", f"equal points at index {equal[0]}")
     return array
+
+
+def _box(sampler: Sampler, bounds: ArrayLike | None, given: FloatArray | None) -> FloatArray:
+    """Return the box of the claim; given pairs of points need none, and then it is the unit's."""
+    if given is None or bounds is not None or isinstance(sampler, Mechanism):
+        return checked_box(claim(sampler, "bounds", bounds))
+    n_axes = given.shape[-1]
+    return np.array([np.zeros(n_axes), np.ones(n_axes)])
+
+
+def _rounding(sampler: Sampler, given: float | None, box: FloatArray, p: float) -> float:
+    if given is not None:
+        return non_negative("rounding", given)
+    honest = lattice_rounding(box, p)
+    return min(mechanism_rounding(sampler), honest) if isinstance(sampler, Mechanism) else honest
+
+
+def _kappa(sampler: Sampler) -> float:
+    """Return how many units of the plane count as one of the claim."""
+    if not isinstance(sampler, Mechanism) or sampler.distance == "plane" or sampler.distortion is None:
+        return 1.0
+    return min(sampler.distortion.kappa, _NO_KAPPA)

@@ -38,10 +38,11 @@ class Ledger:
     ----------
     path : str or Path
         The file, on a local disk; made with mode 0600 if there is none. SQLite keeps two more beside it (`-wal`,
-        `-shm`) while it is open, which belong to it.
+        `-shm`) while it is open, which belong to it. The file remembers its path and is refused elsewhere, see `moved`.
     max_epsilon : float, optional
-        What every person may spend in all, in the unit of the mechanisms' ε. Fixed when the file is made: another
-        number is refused later on, none takes the file's (and its `sticky_km`).
+        What every person may spend in all: per true km for mechanisms with a projection, otherwise per unit of their
+        coordinates. Fixed when the file is made: another number is refused later on, none takes the file's (and its
+        `sticky_km`).
     beyond : "refuse" or "repeat-last"
         The answer to who cannot pay for another draw: -1, or the person's last output from the same mechanism (-1 if
         there is none) at no cost.
@@ -51,12 +52,17 @@ class Ledger:
     user_key : bytes, optional
         16 to 64 secret bytes, kept elsewhere. If given, the file holds keyed hashes (BLAKE2b) of the persons' ids
         instead of the ids.
+    moved : bool
+        The file was moved or restored to this path on purpose, and the one at the old path is not in use any more.
 
     Guarantee
     ---------
     *Composition.* Let one person's n requests have true points x_1, …, x_n, and let x'_1, …, x'_n be others with
-    d(x_i, x'_i) ≤ D for all i. If every mechanism is (ε_i, d)-mDP, all the answers together are at most e^{E·D} times
-    likelier from one than from the other, where E is the sum of the ε_i that were charged, at most `max_epsilon`.
+    d(x_i, x'_i) ≤ D for all i. If every mechanism keeps what it claims, a ratio of at most e^{ε_i (d + r)} between any
+    two points as they are given, all the answers together are at most e^{E (D + r)} times likelier from one than from
+    the other. E is the sum of the ε_i that were charged (`Mechanism.claimed_epsilon`), at most `max_epsilon`; r is the
+    largest `claimed_rounding` among them, what rounding to a lattice adds to a distance: 1.35 mm for a city. With a
+    projection d is in true km, and for p other than 2 the exponent is max(1, 2^{1/p − 1/2}) times as large.
     Without `sticky_km`, whether a request is charged, refused or repeated depends on how many there were and not on
     the points, and a repeated output tells nothing new. When and how often a person asks is not hidden.
 
@@ -65,7 +71,8 @@ class Ledger:
 
     *Crashes.* Charges are on the disk before `sample` returns. A process killed in between has charged for outputs that
     nobody saw; none is ever seen that was not charged. This holds for one file: a copy restored from a backup has
-    forgotten what came after, and budgets of several ledgers add up.
+    forgotten what came after, and budgets of several ledgers add up. Under two names (hard links, a single file that is
+    mounted elsewhere) one file would keep two logs, so a file with a second name is refused, at every draw.
 
     *Stickiness leaks.* It keeps observers from averaging many draws for one place. But which requests were drawn anew
     depends on the true points and can be seen: two different outputs are impossible for a person who did not move,
@@ -75,8 +82,8 @@ class Ledger:
     can find that person by trying points. The file then holds, for each person and mechanism, the true point of the
     last draw (and traces of earlier ones); without `sticky_km` it holds no points.
 
-    Mechanisms that share a ledger must have the same p and unit of distance. Their ε is taken at their word: certify
-    them first.
+    Mechanisms that share a ledger must have the same p, and all or none of them a projection. Their claims are
+    believed, since a proof takes longer than a draw: certify them first (`load` does).
 
     Examples
     --------
@@ -97,6 +104,7 @@ class Ledger:
         beyond: str = "refuse",
         sticky_km: float | None = None,
         user_key: bytes | None = None,
+        moved: bool = False,
     ) -> None:
         self.beyond = choice("beyond", beyond, ("refuse", "repeat-last"))
         self._key = _checked_key(user_key)
@@ -105,7 +113,7 @@ class Ledger:
             None if sticky_km is None else _radius(sticky_km),
             None if self._key is None else keyed("", self._key),
         )
-        self._file = LedgerFile(Path(path).resolve(), wanted)
+        self._file = LedgerFile(Path(path).resolve(), wanted, moved=moved)
         self.path = self._file.path
         self.max_epsilon, self.sticky_km = self._file.max_epsilon, self._file.sticky_km
         self._scale = _Scale.of(self.max_epsilon)
@@ -124,9 +132,11 @@ class Ledger:
         Parameters
         ----------
         mechanism : Mechanism
-            Charges its ε for every draw.
+            Charges its `claimed_epsilon` for every draw. It must choose among outputs: mere noise is not supported.
         users : (m,) array of text or whole numbers
-            Who asks. 7 and "7" are the same person; otherwise ids are compared letter for letter.
+            Who asks. 7 and "7" are the same person; otherwise ids are compared letter for letter: "Ann", "ann" and
+            "ann " are three persons. At most 1024 letters, none of them NUL (arrays of numpy's text silently drop
+            those at the end of an id, so give a list if ids come from strangers).
         x : (m, N) array
             Where they are, in the coordinates of the mechanism.
         rng, outside
@@ -142,14 +152,13 @@ class Ledger:
         OSError
             If the file cannot be written. Whatever the error, no output was released.
         """
-        if not isinstance(mechanism, Mechanism):
-            raise reject("mechanism", "a mechanism", type(mechanism).__name__)
+        cost = self._scale.cost(_claimed(mechanism))
         # Drawn before the file is locked, to keep others waiting less; what turns out not to be paid for is dropped.
         drawn = mechanism.sample(x, rng, outside=outside).astype(np.int64)
         who, names = numbered(users, len(drawn), self._key)
         if not names:
             return drawn
-        requests, sha256, cost = Requests(who, len(names)), _hash_of(mechanism), self._scale.cost(mechanism.epsilon)
+        requests, sha256 = Requests(who, len(names)), _hash_of(mechanism)
         points = None if self.sticky_km is None else _snapped(mechanism, x)
         with self._file.transaction(names) as database:
             number = enrolled(database, mechanism, sha256)
@@ -230,6 +239,20 @@ class _Scale:
 
     def epsilon(self, units: int) -> float:
         return float(units * Fraction(10) ** self.exponent)
+
+
+def _claimed(mechanism: Mechanism) -> float:
+    """Return what a draw costs: ε per true km where there is a projection."""
+    if not isinstance(mechanism, Mechanism):
+        raise reject("mechanism", "a mechanism", type(mechanism).__name__)
+    if not mechanism.n_outputs:
+        # There is no last output to repeat, and nothing that a refusal could be told from.
+        raise reject("mechanism", "one that chooses among outputs", f"{mechanism.kind!r}, which reports coordinates")
+    claimed = mechanism.claimed_epsilon
+    if not 0 < claimed < math.inf:
+        rule = "private at a positive, finite ε per km (its box may reach too near to a pole)"
+        raise reject("mechanism", rule, f"ε = {claimed}")
+    return claimed
 
 
 def _snapped(mechanism: Mechanism, x: ArrayLike) -> FloatArray:

@@ -11,9 +11,13 @@ from numpy.typing import NDArray
 
 from metricdp._validation import integer
 
-__all__ = ["InsecureSeed", "NotPrivate", "RandomSource", "SecureRandom", "integers_below"]
+__all__ = ["InsecureSeed", "NotPrivate", "RandomSource", "SecureRandom", "coins_of_ratios", "integers_below"]
 
-_KEY_BYTES, _NONCE_BYTES = 32, 16
+# A key is used once, so the nonce may be the same for all. Its first 32 bits are the counter, which must not overflow.
+_KEY_BYTES, _NONCE = 32, bytes(16)
+
+Words = NDArray[np.uint64]
+_HALF, _LOWER_HALF = np.uint64(32), np.uint64(2**32 - 1)
 
 
 class RandomSource(Protocol):
@@ -37,7 +41,7 @@ class SecureRandom:
 
     def words(self, count: int) -> NDArray[np.uint64]:
         """Return `count` words, indistinguishable from uniform for whoever lacks the key."""
-        cipher = Cipher(algorithms.ChaCha20(os.urandom(_KEY_BYTES), os.urandom(_NONCE_BYTES)), mode=None)
+        cipher = Cipher(algorithms.ChaCha20(os.urandom(_KEY_BYTES), _NONCE), mode=None)
         stream = cipher.encryptor().update(bytes(8 * count))
         return np.frombuffer(stream, dtype="<u8").astype(np.uint64, copy=False)
 
@@ -70,42 +74,60 @@ def integers_below(
 ) -> NDArray[np.int64]:
     """Return integers uniform on 0 … bound − 1, exactly, by rejection (Lemire 2019).
 
-    A 32-bit word r falls to the value ⌊r·bound / 2^32⌋. Some values would get one word more than the others; leaving
-    out r whose low product is below 2^32 mod bound takes those away, and r is drawn again.
+    A word w falls to the value ⌊w·bound / 2^64⌋. Some values would get one word more than the others; leaving out w
+    whose low product is below 2^64 mod bound takes those away, and w is drawn again, with a chance below bound/2^64.
 
     Parameters
     ----------
     source : RandomSource
         Where words come from.
     bound : int64 array, or one number with `count`
-        From 1 to 2^32; larger ones are drawn from two words.
+        At least 1.
     count : int, optional
         How many, if `bound` is one number.
     """
     bounds = np.broadcast_to(bound, len(bound) if count is None else count).astype(np.uint64)  # type: ignore[arg-type]
-    if len(bounds) and int(bounds.max()) > 2**32:
-        return _below_large(source, bounds)
-    product = _half_words(source, len(bounds)) * bounds
-    # Only a low product below the bound can be below 2^32 mod bound, so the remainder is taken of very few.
-    again = np.flatnonzero(product.astype(np.uint32) < bounds)
-    while len(again := again[product[again].astype(np.uint32) < np.uint64(2**32) % bounds[again]]):
-        product[again] = _half_words(source, len(again)) * bounds[again]
-    return (product >> np.uint64(32)).astype(np.int64)
+    value, low = _product(source.words(len(bounds)), bounds)
+    # Only a low product below the bound can be below 2^64 mod bound, so the remainder is taken of very few.
+    again = np.flatnonzero(low < bounds)
+    while len(again := again[low[again] < -bounds[again] % bounds[again]]):
+        value[again], low[again] = _product(source.words(len(again)), bounds[again])
+    return value.astype(np.int64)
 
 
-def _half_words(source: RandomSource, count: int) -> NDArray[np.uint64]:
-    return source.words((count + 1) // 2).view(np.uint32)[:count].astype(np.uint64)
+def coins_of_ratios(
+    source: RandomSource, numerators: NDArray[np.int64], denominators: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return True with probability numerator/denominator for every pair; 0 ≤ numerator ≤ denominator.
+
+    Guarantee
+    ---------
+    The probability is exact if the source's words are uniform and independent: they are the binary digits of a real
+    number u, and the answer is u < numerator/denominator. The first word decides unless its digits are those of the
+    ratio, which one word in 2^64 has. The time taken therefore does not tell the numbers.
+    """
+    limit, denominator = numerators.astype(np.uint64), denominators.astype(np.uint64)
+    high, low = _product(source.words(len(limit)), denominator)
+    heads = high < limit
+    # With w the word, w·denominator < numerator·2^64 < (w + 1)·denominator: the digits that follow w decide.
+    open_ = np.flatnonzero((high + np.uint64(1) == limit) & (low > -denominator))
+    if len(open_):
+        heads[open_] = coins_of_ratios(source, (-low[open_]).astype(np.int64), denominators[open_])
+    return heads
 
 
-def _below_large(source: RandomSource, bounds: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Draw whole words and keep those below the largest multiple of the bound."""
-    result = np.empty(len(bounds), dtype=np.int64)
-    missing = np.arange(len(bounds))
-    while len(missing):
-        word, bound = source.words(len(missing)), bounds[missing]
-        # 2^64 mod bound, without 2^64.
-        surplus = (np.uint64(2**64 - 1) % bound + np.uint64(1)) % bound
-        good = word <= np.uint64(2**64 - 1) - surplus
-        result[missing[good]] = (word[good] % bound[good]).astype(np.int64)
-        missing = missing[~good]
-    return result
+def _product(words: Words, factors: Words) -> tuple[Words, Words]:
+    """Return the upper and the lower 64 bits of words·factors."""
+    lower, upper = words & _LOWER_HALF, words >> _HALF
+    factors_lower, factors_upper = factors & _LOWER_HALF, factors >> _HALF
+    carry = lower * factors_lower
+    carry >>= _HALF
+    carry += upper * factors_lower
+    upper *= factors_upper
+    lower *= factors_upper
+    lower += carry & _LOWER_HALF
+    lower >>= _HALF
+    carry >>= _HALF
+    upper += carry
+    upper += lower
+    return upper, words * factors

@@ -66,7 +66,8 @@ def check_sampler(
     expected : callable, optional
         Takes points (m, N) and returns their probabilities (m, K). A mechanism's `probabilities` by default.
     points : (m, N) array, optional
-        Where to test; by default 64 random points of a mechanism's box. A function needs them.
+        Where to test; by default 64 random points of a mechanism's box, half of them on its lattice and half off it. A
+        function needs them.
     samples, confidence, rng, seed
         As for `audit_samples`; `seed` decides the random points.
 

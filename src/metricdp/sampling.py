@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metricdp._validation import FloatArray
-from metricdp.randomness import RandomSource, integers_below
+from metricdp.randomness import RandomSource, coins_of_ratios, integers_below
 
 __all__ = ["AliasTables", "BernsteinSampler", "draw_in_proportion"]
 
@@ -104,14 +104,22 @@ class BernsteinSampler:
         self.tables = AliasTables(weights)
 
     def draw(self, points: Integers, source: RandomSource) -> NDArray[np.intp]:
-        """Return one output for every lattice point (points, axes) of the box."""
+        """Return one output for every lattice point (points, axes) of the box.
+
+        Guarantee
+        ---------
+        An output has exactly the spline's probability at the point, provided that the source's words are uniform and
+        independent. Every point takes the same words and the same operations, wherever it lies. Two things remain that
+        could tell a point's cell by its time: the search for the cell, and whether the rows that it needs are in the
+        processor's cache.
+        """
         site = np.zeros(len(points), dtype=np.int64)
         for axis, edges in enumerate(self.breakpoints):
             cell = np.minimum(np.searchsorted(edges, points[:, axis], side="right") - 1, len(edges) - 2)
             steps, side = points[:, axis] - edges[cell], self._sides[axis][cell]
             flips = self.degree * cell
             for _ in range(self.degree):
-                flips += integers_below(source, side) < steps
+                flips += coins_of_ratios(source, steps, side)
             site += self._strides[axis] * flips
         column = integers_below(source, np.int64(self.tables.n_outputs), len(points))
         height = source.words(len(points)) >> np.uint64(64 - self.tables.height_bits)

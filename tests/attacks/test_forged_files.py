@@ -25,7 +25,7 @@ def verdict(path, header, arrays, rng):
     epsilon, rounding = mechanism.epsilon, mechanism.rounding
     if certificate.metres is not None:
         epsilon, rounding = certificate.metres.epsilon_per_km, certificate.metres.rounding_mm / 1e6
-        assert epsilon >= float(header["epsilon"])
+        assert epsilon >= float(header["epsilon"]) or mechanism.distance == "plane"
     # The claim must say something: millimetres in kilometres, a millionth of the box, or a ratio that is nothing.
     n_axes = mechanism.bounds.shape[1]
     assert rounding <= 4.1 * 2.0**-20 * n_axes ** (1 / mechanism.p) or epsilon * rounding < 1e-6
@@ -151,34 +151,17 @@ def test_half_around_the_earth_has_no_claim(tmp_path):
         mdp.load(tmp_path / "m.mdp")
 
 
-def test_rows_of_cells_that_differ_in_the_last_bit_are_a_jump(tmp_path):
-    """Their logarithms round to the same number; the rows are different all the same."""
-    table = np.array([[0.5, 0.5], [np.nextafter(0.5, 0), np.nextafter(0.5, 1)]])
-    assert np.log(table[0, 1]) == pytest.approx(np.log(table[1, 1]), abs=2e-16)
+def test_rows_of_cells_whose_logarithms_agree_are_a_jump(tmp_path):
+    """Logarithms of neighbouring floats may round to the same number; the rows are different all the same."""
+    one = 0.1
+    while np.log(one) != np.log(np.nextafter(one, 1)):
+        one = np.nextafter(one, 1)
+    table = np.array([[one, 1 - one], [np.nextafter(one, 1), 1 - one]])
     arrays = {"outputs": np.array([[0.0], [2.0]]), "table": table, "breakpoints_0": np.array([0.0, 1.0, 2.0])}
     header = header_of("cellwise", "lp", 1.0, 2.0, [[0.0], [2.0]], grid={"cells": [2]})
     (tmp_path / "m.mdp").write_bytes(sealed(header, arrays))
     with pytest.raises(mdp.NotCertified):
         mdp.load(tmp_path / "m.mdp")
-
-
-def test_rows_of_cells_whose_logarithms_agree_are_a_jump():
-    from metricdp.mechanisms.cellwise import Cellwise
-
-    one = 0.1
-    while np.log(one) != np.log(np.nextafter(one, 1)):
-        one = np.nextafter(one, 1)
-    other = np.nextafter(one, 1)
-    mechanism = Cellwise(
-        outputs=np.array([[0.0], [2.0]]),
-        bounds=np.array([[0.0], [2.0]]),
-        epsilon=1.0,
-        p=2.0,
-        method="lp",
-        grid=mdp.Grid.from_breakpoints([[0.0, 1.0, 2.0]]),
-        table=np.array([[one, 1 - one], [other, 1 - one]]),
-    )
-    assert not mdp.certify(mechanism).holds
 
 
 def test_no_output_is_possible_from_one_point_and_impossible_from_its_neighbour():

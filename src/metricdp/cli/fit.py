@@ -82,6 +82,8 @@ def _show(answer: dict[str, Any]) -> None:
         f"uniform choice {answer['loss_of_uniform_choice']:.4f})"
     )
     out.print(f"certified: {certificate['claim']}", soft_wrap=True)
+    if certificate["metres"] is not None:
+        out.print(certificate["metres"]["statement"], soft_wrap=True)
     out.print(f"written to {answer['file']}", soft_wrap=True)
 
 

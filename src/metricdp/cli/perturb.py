@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from metricdp._validation import reject
@@ -16,6 +17,7 @@ from metricdp.cli._ledger import Beyond, LedgerFile, MaxEpsilon, StickyKm, refus
 from metricdp.cli._problem import JsonFlag, MechanismFile
 from metricdp.files import load
 from metricdp.ledger import Ledger
+from metricdp.perturb.columns import printable
 from metricdp.perturb.folder import perturb_folder
 from metricdp.perturb.formats import STANDARD
 from metricdp.perturb.job import Options, Summary, perturb_file
@@ -39,7 +41,8 @@ def perturb_command(
         str | None, typer.Option(help="lonlat (degrees) or projected (the mechanism's own, km). Guessed by default.")
     ] = None,
     copy: Annotated[
-        str | None, typer.Option(help="Other columns to copy: id,time, or all (but those that hold places).")
+        str | None,
+        typer.Option(help="Other columns to copy: id,time, or all (all numbers and texts; see the docs first)."),
     ] = None,
     outside: Annotated[str, typer.Option(help="Points outside the box: clamp, drop or error.")] = "clamp",
     keep_input: Annotated[
@@ -87,6 +90,8 @@ def perturb_command(
         print_json({"out": target, **summary.to_dict()})
     elif target != STANDARD:
         _show(summary, target)
+    elif copy == "all":
+        _show_columns(summary, errors)
 
 
 def _check_places(source: str, target: str, *, cluster: str | None, overwrite: bool, as_json: bool) -> None:
@@ -162,3 +167,13 @@ def _show(summary: Summary, target: str) -> None:
     for words, count in said.items():
         if count:
             out.print(f"{count:,} {words}", highlight=False)
+    _show_columns(summary, out)
+
+
+def _show_columns(summary: Summary, console: Console) -> None:
+    """Name the columns that were copied, and those that were left out of all."""
+    names = ", ".join(map(printable, summary.copied))
+    left_out = ", ".join(f"{printable(name)} ({reason})" for name, reason in summary.not_copied.items())
+    for words, listed in (("copied as they are", names), ("not copied", left_out)):
+        if listed:
+            console.print(f"{words}: {listed}", markup=False, highlight=False, soft_wrap=True)

@@ -16,6 +16,7 @@ from metricdp.errors import ProblemTooLargeError
 from metricdp.mechanisms.lattice import Lattice
 from metricdp.mechanisms.product_mass import Runs, unbounded_lines
 from metricdp.mechanisms.remap import merge_columns
+from metricdp.metric import norm
 
 __all__ = ["LARGEST_LATTICE", "MixtureMass"]
 
@@ -34,6 +35,8 @@ _REACH, _SPARE = 760.0, 60.0
 # refused if the most nodes do not make it at least `_WORST`.
 _AIM, _RELATIVE_AIM, _WORST = 1e-9, 1e-8, 1e-6
 _REFINEMENTS, _MOST_NODES = (1.0, 0.8, 0.6, 0.45), 1024
+# Nearer to 1 the stable law is so narrow that its density takes seconds to compute.
+_LEAST_P = 1.005
 
 # Steps of the quadrature: on the side of wide products `_STEP` / √p, a little below their spread; on the side of
 # narrow ones `_STRETCH` steps to the unit of ln y, and fewer and fewer from `_TURN` on, where little mass is left.
@@ -141,7 +144,7 @@ class MixtureMass:
         finest = min(1.0, self.rate * float(self.lattice.pitch.min()))
         if math.isinf(self.p):
             return _Cubes(self._runs, finest)
-        extent = self.rate * float(np.linalg.norm(np.ptp(self.lattice.window, axis=0), ord=self.p))
+        extent = self.rate * float(norm(np.ptp(self.lattice.window, axis=0), self.p))
         mixture = _mixture(self.p, self.lattice.n_axes, min(_REACH, extent + _SPARE), finest)
         return _Products(self._runs, mixture, _ScaledTails.of(self.p))
 
@@ -421,9 +424,10 @@ def _scaled_tail(p: float, log_t: FloatArray) -> FloatArray:
     series = np.ones_like(t)
     for k in range(_TERMS, 0, -1):
         series = 1 + series * small / (1 / p + k)
-    below = np.exp(small) - np.exp(np.minimum(log_t, 0.0) / p) / math.gamma(1 + 1 / p) * series
-    # The clip only keeps slow and unused values away.
-    return np.where(t < 1, below, np.exp(t + np.log(special.gammaincc(1 / p, np.maximum(t, 1.0)))))
+    value = np.exp(small) - np.exp(np.minimum(log_t, 0.0) / p) / math.gamma(1 + 1 / p) * series
+    large = t[t > 1]
+    value[t > 1] = np.exp(large + np.log(special.gammaincc(1 / p, large)))
+    return np.asarray(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -507,17 +511,15 @@ def _mixture(p: float, n_axes: int, reach: float, finest: float) -> _Mixture:
     """
     found = None
     for shrink in _REFINEMENTS:
-        log_z, log_kernel = _nodes(p, n_axes, reach, finest, shrink)
-        if len(log_z) > _MOST_NODES:
+        nodes = _nodes(p, n_axes, reach, finest, shrink)
+        if nodes is None:
             break
-        found = _checked(p, n_axes, reach, finest, log_z, log_kernel)
+        found = _checked(p, n_axes, reach, finest, *nodes)
         if found.error <= _AIM and found.relative_error <= _RELATIVE_AIM:
             break
     if found is None or not found.error <= _WORST:
-        rule = (
-            f"inf, or a number not so near 1 or inf that {_MOST_NODES:,} nodes are too few for an error of {_WORST:g}"
-        )
-        raise reject("p", rule, f"{p:g}")
+        rule = f"inf or a number in [{_LEAST_P}, inf) for which {_MOST_NODES:,} nodes give an error of {_WORST:g}"
+        raise reject("p", f"{rule} (about 30 at most)", f"{p:g}")
     return found
 
 
@@ -536,7 +538,8 @@ def _checked(p: float, n_axes: int, reach: float, finest: float, log_z: FloatArr
     log_r = np.log(_radii(reach, finest))
     with np.errstate(over="ignore"):
         exponents = log_kernel - np.exp(log_taus + p * log_r[:, None]) + np.exp(log_r)[:, None]
-    off = np.abs(np.exp(exponents).sum(axis=1) - 1)
+    # Twice, because the greatest difference lies between the radii.
+    off = 2 * np.abs(np.exp(exponents).sum(axis=1) - 1)
     lost = off * np.exp(n_axes * log_r - np.exp(log_r) - math.lgamma(n_axes))
     near = log_r < math.log(finest / 2)
     log_total = n_axes * (math.log(2) + math.lgamma(1 + 1 / p)) - log_constant  # ln ∫ e^{−‖v‖_p} dv
@@ -579,14 +582,16 @@ def _log_least_rate(p: float) -> float:
     return math.log1p(-1 / p) - math.log(p) / (p - 1)
 
 
-def _nodes(p: float, n_axes: int, reach: float, finest: float, shrink: float) -> tuple[FloatArray, FloatArray]:
-    """Return ln z and ln kernel of the trapezoidal rule, with τ = (A(0) / z)^{p−1}.
+def _nodes(p: float, n_axes: int, reach: float, finest: float, shrink: float) -> tuple[FloatArray, FloatArray] | None:
+    """Return ln z and ln kernel of the trapezoidal rule, with τ = (A(0) / z)^{p−1}; None if there are too many.
 
     In y = √z the integrand at radius r is a peak at √((1 − 1/p) r) of spread 1/(2√p), for every r above 1; for r
     below 1 it is spread out in ln y. So nodes y = c ln(1 + e^q) are spaced evenly in q, which is even in y above c
     and in ln y below it; q = s − 2 e^{(turn − s)/2} moreover makes the steps grow where little mass is left. The
     integrand is analytic in s, so the error falls geometrically with the step.
     """
+    if not _LEAST_P <= p <= _MOST_NODES:
+        return None
     scale = _STRETCH * max(1.0, p - 1) * _STEP / math.sqrt(p)
     step = shrink * _STEP / math.sqrt(p) / scale
     top = (math.sqrt((1 - 1 / p) * reach) + _BEYOND / math.sqrt(p)) / scale
@@ -600,6 +605,8 @@ def _nodes(p: float, n_axes: int, reach: float, finest: float, shrink: float) ->
     hurry = np.exp((turn - s) / 2)
     q, slope = s - 2 * hurry, 1 + hurry
     q, slope = q[q > bottom], slope[q > bottom]
+    if len(q) > _MOST_NODES:
+        return None
     log_soft = np.where(q < -30, q, np.log(np.logaddexp(0.0, np.maximum(q, -30.0))))
     # d ln y / dq = expit(q) / ln(1 + e^q), in logarithms because q may be −1000.
     log_slope = special.log_expit(q) - log_soft + np.log(slope)
@@ -622,11 +629,14 @@ def _log_stable_density(p: float, log_z: FloatArray) -> FloatArray:
     # sin φ = sin(π − φ), from whichever is small and therefore exact.
     sines = alpha * _log_sinc(alpha * phi) + (1 - alpha) * _log_sinc((1 - alpha) * phi)
     log_b = (sines - np.log(np.sin(np.minimum(phi, rest)) / phi)) / (1 - alpha)
-    z = np.exp(log_z)[:, None]
-    grown = np.minimum(log_b + log_z[:, None], 700.0)
-    # (B − 1) z: near B = 1 without cancellation, beyond it without overflow.
-    excess = np.where(log_b < 1, z * np.expm1(np.minimum(log_b, 1.0)), np.exp(grown) - z)
-    return np.asarray(special.logsumexp(log_weight + grown - excess, axis=1) - z[:, 0])
+    near_one, far = np.expm1(np.minimum(log_b, 1.0)), log_b >= 1
+    density = np.empty_like(log_z)
+    for node, at in enumerate(log_z):  # one at a time, for p near 1 has many angles
+        z, grown = math.exp(at), np.minimum(log_b + at, 700.0)
+        # (B − 1) z: near B = 1 without cancellation, beyond it without overflow.
+        excess = np.where(far, np.exp(grown) - z, z * near_one)
+        density[node] = special.logsumexp(log_weight + grown - excess) - z
+    return density
 
 
 def _log_sinc(x: FloatArray) -> FloatArray:

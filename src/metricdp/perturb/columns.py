@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,22 +12,15 @@ import pyarrow as pa
 from metricdp._validation import choice, reject
 from metricdp.errors import InvalidInputError
 from metricdp.mechanisms.base import Mechanism
+from metricdp.perturb.geo_notes import holds_points, primary_geometry, reference_system
 
-__all__ = ["PointColumns", "copied_columns", "find_columns", "reference_system", "require_column"]
+__all__ = ["PointColumns", "find_columns", "listed", "point_names", "printable", "require_column"]
 
 _LONGITUDE = ("lon", "lng", "long", "longitude")
 _LATITUDE = ("lat", "latitude")
 _AXES = (("x", "x_km", "value"), ("y", "y_km"), ("z", "z_km"))
 
-# Other names under which people keep where somebody was.
-_PLACES = {
-    "address", "bbox", "coordinates", "coords", "geog", "geography", "geohash", "geom", "geometry", "h3", "location",
-    "pluscode", "point", "position", "s2", "wkb", "wkt",
-}  # fmt: skip
-_ALL_NAMES = _PLACES.union(_LONGITUDE, _LATITUDE, *_AXES)
-
-_EXTENSION = b"ARROW:extension:name"
-_EXTENSION_METADATA = b"ARROW:extension:metadata"
+_ALL_NAMES = {*_LONGITUDE, *_LATITUDE}.union(*_AXES)
 
 
 @dataclass(frozen=True)
@@ -64,45 +56,25 @@ def find_columns(
     if coordinates is not None:
         choice("coordinates", coordinates, ("lonlat", "projected"))
     found = _guess(schema, mechanism, coordinates) if names is None else _checked(schema, mechanism, tuple(names))
-    geometry = len(found) == 1 and _holds_geometries(schema.field(found[0]))
+    geometry = len(found) == 1 and holds_points(schema.field(found[0]))
     degrees = _in_degrees(found, mechanism, coordinates)
     if geometry and degrees:
         _require_degrees(reference_system(schema, found[0]))
     return PointColumns(found, degrees, geometry)
 
 
-def copied_columns(schema: pa.Schema, points: PointColumns, copy: Sequence[str] | str) -> tuple[str, ...]:
-    """Return the columns to copy; "all" leaves out every column whose name or type says that it holds a place."""
-    if isinstance(copy, str):
-        choice("copy", copy, ("all",))
-        return tuple(
-            field.name
-            for field in schema
-            if field.name not in points.names and _last_word(field.name) not in _ALL_NAMES and not _is_geoarrow(field)
-        )
-    for name in copy:
-        require_column("copy", schema.names, name)
-        if name in points.names:
-            raise reject("copy", "columns other than those of the point (keep_input copies these)", repr(name))
-    return tuple(dict.fromkeys(copy))
-
-
-def reference_system(schema: pa.Schema, name: str) -> Any:
-    """Return what the schema says of a geometry column's coordinates: PROJJSON, text, or None."""
-    described = _geo_metadata(schema).get("columns", {}).get(name)
-    if described is not None:
-        return described.get("crs")
-    try:
-        return json.loads((schema.field(name).metadata or {})[_EXTENSION_METADATA]).get("crs")
-    except (KeyError, ValueError, AttributeError):
-        return None
+def point_names(names: Iterable[str]) -> list[str]:
+    """Return the names that would be guessed to be an axis of a point."""
+    return [name for name in names if _last_word(name) in _ALL_NAMES]
 
 
 def _guess(schema: pa.Schema, mechanism: Mechanism, coordinates: str | None) -> tuple[str, ...]:
     n_axes = mechanism.bounds.shape[1]
-    primary = _primary_geometry(schema)
-    if primary is not None and n_axes == 2:
-        return (primary,)
+    geometries = primary_geometry(schema) if n_axes == 2 else []
+    if len(geometries) > 1:
+        raise reject("columns", "named where several hold geometries", listed(geometries))
+    if geometries:
+        return (geometries[0],)
     kinds: list[tuple[tuple[str, ...], ...]] = [_AXES[:n_axes]] if n_axes <= len(_AXES) else []
     if mechanism.projection is not None:
         kinds = [*kinds, (_LONGITUDE, _LATITUDE)] if coordinates == "projected" else [(_LONGITUDE, _LATITUDE), *kinds]
@@ -112,14 +84,14 @@ def _guess(schema: pa.Schema, mechanism: Mechanism, coordinates: str | None) -> 
             return tuple(name for name in named if name is not None)
     wanted = " or ".join(", ".join(aliases[0] for aliases in kind) for kind in kinds) or f"{n_axes} columns"
     hint = "" if mechanism.projection is not None else " in the mechanism's own coordinates; it has no projection"
-    raise reject("columns", f"named (looked for {wanted}{hint})", f"a table of {_listed(schema.names)}")
+    raise reject("columns", f"named (looked for {wanted}{hint})", f"a table of {listed(schema.names)}")
 
 
 def _checked(schema: pa.Schema, mechanism: Mechanism, names: tuple[str, ...]) -> tuple[str, ...]:
     n_axes = mechanism.bounds.shape[1]
     for name in names:
         require_column("columns", schema.names, name)
-    geometry = len(names) == 1 and _holds_geometries(schema.field(names[0]))
+    geometry = len(names) == 1 and holds_points(schema.field(names[0]))
     if not (n_axes == 2 if geometry else len(names) == n_axes):
         raise reject("columns", f"one name per axis, {n_axes} in all, or a column of points", ", ".join(names))
     return names
@@ -137,7 +109,7 @@ def require_column(parameter: str, names: Sequence[str], name: str) -> None:
     """Refuse a name that no column has, or several have."""
     count = list(names).count(name)
     if count == 0:
-        raise reject(parameter, f"among the columns {_listed(names)}", repr(name))
+        raise reject(parameter, f"among the columns {listed(names)}", repr(name))
     if count > 1:
         raise reject(parameter, "columns of which the table has one", f"{name!r}, of which it has {count}")
 
@@ -147,7 +119,7 @@ def _one_of(names: Iterable[str], aliases: tuple[str, ...]) -> str | None:
     for spelled in (str.casefold, _last_word):
         matching = [name for name in names if spelled(name) in aliases]
         if len(matching) > 1:
-            raise reject("columns", "named where several could be meant", ", ".join(matching))
+            raise reject("columns", "named where several could be meant", listed(matching))
         if matching:
             return matching[0]
     return None
@@ -161,38 +133,15 @@ def _last_word(name: str) -> str:
     return re.split(r"[\s_.\-]+", spaced.strip())[-1].casefold()
 
 
-def _listed(names: Sequence[str], most: int = 20) -> str:
+def listed(names: Sequence[str], most: int = 20) -> str:
     """Return names for a message; what has more digits than a name may be data where a header was expected."""
-    shown = [name if sum(map(str.isdigit, name)) < 3 and len(name) <= 64 else "…" for name in names[:most]]
+    shown = [printable(name) if sum(map(str.isdigit, name)) < 3 and len(name) <= 64 else "…" for name in names[:most]]
     return ", ".join(shown) + (", …" if len(names) > most else "")
 
 
-def _geo_metadata(schema: pa.Schema) -> dict[str, Any]:
-    try:
-        described = json.loads((schema.metadata or {}).get(b"geo", b"{}"))
-    except ValueError:
-        return {}
-    return described if isinstance(described, dict) else {}
-
-
-def _primary_geometry(schema: pa.Schema) -> str | None:
-    primary = _geo_metadata(schema).get("primary_column")
-    if primary in schema.names:
-        return str(primary)
-    marked = [field.name for field in schema if _is_geoarrow(field)]
-    if len(marked) > 1:
-        raise reject("columns", "named where several hold geometries", ", ".join(marked))
-    return marked[0] if marked else None
-
-
-def _is_geoarrow(field: pa.Field) -> bool:
-    extension = (field.metadata or {}).get(_EXTENSION, b"").decode(errors="replace")
-    return (extension or getattr(field.type, "extension_name", "")).startswith("geoarrow.")
-
-
-def _holds_geometries(field: pa.Field) -> bool:
-    kind = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_struct(kind))
+def printable(name: str) -> str:
+    """Return a name with escapes for what would act on a terminal instead of being seen."""
+    return name if name.isprintable() else repr(name)[1:-1]
 
 
 def _require_degrees(system: Any) -> None:

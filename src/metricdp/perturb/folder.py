@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from metricdp.errors import InvalidInputError
 from metricdp.files import content_hash, read_file
 from metricdp.ledger import Ledger
 from metricdp.mechanisms.base import Mechanism
+from metricdp.perturb.copying import suspicion
 from metricdp.perturb.counts import Counts, Watch
 from metricdp.perturb.formats import SUFFIXES, open_source, sink_kind
 from metricdp.perturb.job import Job, Options, Progress, Summary, Warn, python_warning
@@ -97,14 +98,24 @@ def perturb_folder(
     _begin(state, tasks, mechanism, resume=resume)
     finished = False
     try:
-        resumed = _do_all(tasks, mechanism, ledger, cluster, watch, progress)
+        done = _do_all(tasks, mechanism, ledger, cluster, watch, progress)
         finished = True
     finally:
         if finished:
             state.discard()
         else:
             state.release()
-    return Summary(watch.total, time.perf_counter() - started, sha256, resumed=resumed, files=len(tasks))
+    if tasks[0].options.copy == "all" and (words := suspicion(done.copied)) is not None:
+        (warn or python_warning)(words)
+    return Summary(
+        watch.total,
+        time.perf_counter() - started,
+        sha256,
+        resumed=done.resumed,
+        files=len(tasks),
+        copied=tuple(done.copied),
+        not_copied=done.not_copied,
+    )
 
 
 def perturb_one(task: FileTask, mechanism: Mechanism | None = None, ledger: Ledger | None = None) -> dict[str, Any]:
@@ -114,8 +125,7 @@ def perturb_one(task: FileTask, mechanism: Mechanism | None = None, ledger: Ledg
         return record | {"done_before": True}
     draft = task.state / f"{secrets.token_hex(8)}.draft"
     try:
-        counts = _write(task, draft, mechanism or load_known(task.state / _MECHANISM, task.sha256), ledger)
-        answer = {"counts": dataclasses.asdict(counts)}
+        answer = _write(task, draft, mechanism or load_known(task.state / _MECHANISM, task.sha256), ledger)
         # Before the output is there, so that whoever finds the output finds its record.
         with atomic_file(task.record) as stream:
             stream.write(json.dumps(answer).encode())
@@ -142,14 +152,28 @@ def load_known(path: str | Path, sha256: str) -> Mechanism:
     return contents.mechanism
 
 
-def _write(task: FileTask, draft: Path, mechanism: Mechanism, ledger: Ledger | None) -> Counts:
+@dataclass
+class _Done:
+    """What the files of a folder add up to: rows of earlier runs, and columns that were copied and that were not."""
+
+    resumed: int = 0
+    copied: dict[str, None] = field(default_factory=dict)
+    not_copied: dict[str, str] = field(default_factory=dict)
+
+
+def _write(task: FileTask, draft: Path, mechanism: Mechanism, ledger: Ledger | None) -> dict[str, Any]:
     # Counts are judged by whoever sees those of all files.
     watch = Watch(lambda _: None)
     with open_source(task.source, with_others=task.options.others) as source:
         job = Job(mechanism, source, sink_kind(task.target), task.options, ledger)
         with closing(job.drawn()) as drawn, pa.OSFile(str(draft), "wb") as stream:
             job.write(stream, drawn, watch.add)
-    return watch.total
+    copying = job.perturbation.copying
+    return {
+        "counts": dataclasses.asdict(watch.total),
+        "copied": list(copying.names),
+        "not_copied": dict(copying.left_out),
+    }
 
 
 def _publish(draft: Path, target: Path) -> None:
@@ -170,6 +194,9 @@ def _tasks(source: Path, target: Path, sha256: str, options: Options) -> list[Fi
     if not source.is_dir():
         raise reject("IN", "a folder", repr(str(source)))
     source, target = source.absolute(), target.absolute()
+    if target.resolve().is_relative_to(source.resolve()):
+        # Its files would be taken for input by the next run.
+        raise reject("OUT", "outside of the folder IN", repr(str(target)))
     names = sorted(
         path.relative_to(source).as_posix()
         for path in source.rglob("*")
@@ -202,7 +229,7 @@ def _begin(state: JobFolder, tasks: Sequence[FileTask], mechanism: Mechanism, *,
     described = [(task.name, task.source.stat()) for task in tasks]
     listed = json.dumps([(name, found.st_size, found.st_mtime_ns) for name, found in described])
     identity = {
-        "format": 1,
+        "format": 2,
         "mechanism": tasks[0].sha256,
         "input": hashlib.sha256(listed.encode()).hexdigest(),
         "options": tasks[0].options.to_dict(),
@@ -223,9 +250,9 @@ def _do_all(
     cluster: str | None,
     watch: Watch,
     progress: Progress | None,
-) -> int:
-    """Do the files, adding up their counts; return the rows that earlier runs had done."""
-    failed, resumed = [], 0
+) -> _Done:
+    """Do the files, adding up their counts."""
+    failed, all_done = [], _Done()
     with closing(_answers(tasks, mechanism, ledger, cluster)) as answers:
         for done, (task, answer) in enumerate(answers, start=1):
             if "error" in answer:
@@ -233,14 +260,16 @@ def _do_all(
             else:
                 counts = Counts(**answer["counts"])
                 watch.add(counts)
-                resumed += counts.rows_in if answer.get("done_before") else 0
+                all_done.resumed += counts.rows_in if answer.get("done_before") else 0
+                all_done.copied |= dict.fromkeys(answer["copied"])
+                all_done.not_copied |= answer["not_copied"]
             if progress is not None:
                 progress(watch.total.rows_in, done / len(tasks))
     if failed:
         more = f" (and {len(failed) - 3} more)" if len(failed) > 3 else ""
         msg = f"{len(failed)} of {len(tasks)} files failed; mend them and go on with --resume. " + " ".join(failed[:3])
         raise InvalidInputError(msg + more)
-    return resumed
+    return all_done
 
 
 def _answers(

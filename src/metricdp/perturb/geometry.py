@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from metricdp._validation import FloatArray
@@ -16,7 +15,7 @@ Mask = NDArray[np.bool_]
 
 # Flags of extended well-known binary: height, measure, reference system.
 _FLAGS, _HAS_SYSTEM = np.uint32(0x1FFFFFFF), np.uint32(0x20000000)
-_HEAD, _PAIR = 5, 16
+_HEAD, _SYSTEM, _PAIR = 5, 4, 16
 
 
 class NotPoints(ValueError):  # noqa: N818 - never leaves the kernel
@@ -30,6 +29,8 @@ class NotPoints(ValueError):  # noqa: N818 - never leaves the kernel
 def read_points(column: pa.Array) -> tuple[FloatArray, Mask]:
     """Return (n, 2) coordinates and which rows have any; nulls and empty points have none."""
     array = column.storage if isinstance(column, pa.ExtensionArray) else column
+    if isinstance(array, pa.DictionaryArray):
+        array = _beginnings(array)
     points, valid = _from_structs(array) if pa.types.is_struct(array.type) else _from_binary(array)
     # An empty point is written as one of NaN.
     valid &= ~np.isnan(points).all(axis=1)
@@ -38,7 +39,19 @@ def read_points(column: pa.Array) -> tuple[FloatArray, Mask]:
 
 def wkb_points(points: FloatArray) -> pa.Array:
     """Return points as little-endian well-known binary."""
-    return pa.array([struct.pack("<BIdd", 1, 1, x, y) for x, y in points.tolist()], pa.binary())
+    record = np.dtype([("order", "u1"), ("code", "<u4"), ("pair", "<f8", 2)])
+    written = np.empty(len(points), dtype=record)
+    written["order"], written["code"], written["pair"] = 1, 1, points
+    ends = np.arange(len(points) + 1, dtype=np.int32) * np.int32(record.itemsize)
+    return pa.Array.from_buffers(pa.binary(), len(points), [None, pa.py_buffer(ends), pa.py_buffer(written.tobytes())])
+
+
+def _beginnings(column: pa.DictionaryArray) -> pa.Array:
+    """Return the values of a dictionary's column as far as a point reaches: a long one may stand in every row."""
+    if pa.types.is_struct(column.type.value_type):
+        return column.dictionary_decode()
+    short = pc.binary_slice(column.dictionary.cast(pa.binary()), 0, _HEAD + _SYSTEM + _PAIR)
+    return pa.DictionaryArray.from_arrays(column.indices, short).dictionary_decode()
 
 
 def _from_structs(column: pa.Array) -> tuple[FloatArray, Mask]:

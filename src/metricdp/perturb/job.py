@@ -7,9 +7,9 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ from metricdp._validation import FloatArray, reject
 from metricdp.files import content_hash
 from metricdp.ledger import Ledger
 from metricdp.mechanisms.base import Mechanism
+from metricdp.perturb.chunks import rechunked
 from metricdp.perturb.columns import require_column
+from metricdp.perturb.copying import suspicion
 from metricdp.perturb.counts import Counts, Watch
 from metricdp.perturb.formats import STANDARD, Sink, Source, open_source, sink_kind
 from metricdp.perturb.kernel import Perturbation
@@ -29,8 +31,8 @@ from metricdp.perturb.pipeline import ahead
 
 __all__ = ["Job", "Options", "Progress", "Summary", "Warn", "perturb_file", "python_warning"]
 
-# A part, which becomes a row group of Parquet, has about so many bytes if its rows are long.
-_PART_BYTES = 2**26
+# A part, which is stored before anything else is drawn, has about so many rows, or so many bytes if its rows are long.
+_PART_ROWS, _PART_BYTES = 2**20, 2**26
 
 Progress = Callable[[int, float | None], None]
 Warn = Callable[[str], None]
@@ -72,6 +74,8 @@ class Summary:
     resumed : rows that earlier runs had drawn.
     files : how many were written, those of earlier runs included.
     already_complete : nothing was done, since the output was there.
+    copied : the columns that were copied, in all files together.
+    not_copied : with `copy="all"`, the columns that were not, each with the reason.
     """
 
     counts: Counts
@@ -80,6 +84,8 @@ class Summary:
     resumed: int = 0
     files: int = 1
     already_complete: bool = False
+    copied: tuple[str, ...] = ()
+    not_copied: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rows_per_second(self) -> float:
@@ -92,7 +98,8 @@ class Summary:
         del counts["swapped"]  # a hint about the columns, not a fate
         others = dataclasses.asdict(self)
         del others["counts"]
-        return {**counts, **others, "rows_per_second": self.rows_per_second}
+        listed = {"copied": list(self.copied), "not_copied": dict(self.not_copied)}
+        return {**counts, **others, **listed, "rows_per_second": self.rows_per_second}
 
 
 class Job:
@@ -103,7 +110,7 @@ class Job:
     ) -> None:
         if (ledger is None) != (options.user_column is None):
             raise reject("user_column", "given if, and only if, there is a ledger", options.user_column)
-        if kind.geometries and mechanism.bounds.shape[1] != 2:
+        if kind.needs_plane and mechanism.bounds.shape[1] != 2:
             raise reject("OUT", "without geometries for a mechanism of other than two axes", kind.suffixes[0])
         self.source, self.kind = source, kind
         general = Perturbation.of(
@@ -114,17 +121,17 @@ class Job:
             copy=options.copy,
             outside=options.outside,
             keep_input=options.keep_input,
+            as_geometry=kind.geometries,
         )
+        users = () if options.user_column is None else (options.user_column,)
+        for name in users:
+            require_column("user_column", source.schema.names, name)
         self.perturbation = replace(
             general,
-            as_geometry=general.as_geometry if kind.geometries is None else kind.geometries,
             user_column=options.user_column,
             sampler=None if ledger is None else _charged(ledger, mechanism),
         )
         self.points = general.columns.names
-        users = () if options.user_column is None else (options.user_column,)
-        for name in users:
-            require_column("user_column", source.schema.names, name)
         self.others = tuple(name for name in dict.fromkeys((*general.copy, *users)) if name not in self.points)
         self.given = source.selected(self.points, self.others)
         self.schema = self.perturbation.schema(self.given)
@@ -135,16 +142,28 @@ class Job:
 
     def write(self, stream: pa.NativeFile, drawn: Iterator[Drawn], report: Callable[[Counts], None]) -> None:
         """Write parts to a file of outputs, telling of each."""
-        sink = self.kind(stream, self.schema)
-        try:
+
+        def placed() -> Iterator[pa.RecordBatch]:
             for table, counts in drawn:
-                placed = map(self.perturbation.place, table.to_batches())
-                sink.write(pa.Table.from_batches(placed, self.schema))
+                yield from map(self.perturbation.place, table.to_batches())
                 report(counts)
+
+        sink = self._sink(stream)
+        try:
+            # Parts end where the input's batches do, so they are cut anew.
+            for table in rechunked(placed(), self.schema, self.kind.rows_at_once):
+                sink.write(table)
             sink.close()
         except BaseException:
             sink.abandon()
             raise
+
+    def _sink(self, stream: pa.NativeFile) -> Sink:
+        try:
+            return self.kind(stream, self.schema)
+        except pa.ArrowNotImplementedError:
+            types = ", ".join(sorted({str(self.schema.field(name).type) for name in self.perturbation.copy}))
+        raise reject("copy", f"columns of types that {self.kind.suffixes[0]} files can hold", types)
 
     def _grouped(self, skip: int) -> Generator[Drawn, None, None]:
         held: list[pa.RecordBatch] = []
@@ -152,12 +171,12 @@ class Job:
         schema = self.perturbation.drawn_schema(self.given)
         with closing(ahead(_generator(self.source.batches(self.points, self.others, skip)))) as batches:
             for batch in batches:
-                drawn, more = self.perturbation.draw(batch, skip + counts.rows_in)
-                held.append(drawn)
-                counts += more
-                if counts.rows_in >= self.kind.rows_at_once or sum(part.nbytes for part in held) >= _PART_BYTES:
-                    yield pa.Table.from_batches(held, schema), counts
-                    skip, held, counts = skip + counts.rows_in, [], Counts()
+                for drawn, more in self.perturbation.drawn(batch, skip + counts.rows_in):
+                    held.append(drawn)
+                    counts += more
+                    if counts.rows_in >= _PART_ROWS or sum(part.nbytes for part in held) >= _PART_BYTES:
+                        yield pa.Table.from_batches(held, schema), counts
+                        skip, held, counts = skip + counts.rows_in, [], Counts()
         if held:
             yield pa.Table.from_batches(held, schema), counts
 
@@ -208,10 +227,13 @@ def perturb_file(
     standard = STANDARD in (str(source), str(target))
     if standard and resume:
         raise reject("resume", "used with files, not with stdin or stdout", STANDARD)
+    _require_apart(source, target)
     if str(target) != STANDARD and _is_complete(Path(target), resume=resume, overwrite=overwrite):
         return Summary(Counts(), time.perf_counter() - started, sha256, already_complete=True)
     with open_source(source, with_others=chosen.others) as opened:
         job = Job(mechanism, opened, kind, chosen, ledger)
+        if chosen.copy == "all" and (words := suspicion(job.perturbation.copy)) is not None:
+            (warn or python_warning)(words)
 
         def report(counts: Counts) -> None:
             watch.add(counts)
@@ -224,7 +246,14 @@ def perturb_file(
         else:
             identity = _identity(sha256, Path(source), chosen, ledger)
             resumed = _by_parts(job, Parts(Path(target)), identity, report, resume=resume)
-    return Summary(watch.total, time.perf_counter() - started, sha256, resumed=resumed)
+    return Summary(
+        watch.total,
+        time.perf_counter() - started,
+        sha256,
+        resumed=resumed,
+        copied=job.perturbation.copy,
+        not_copied=job.perturbation.copying.left_out,
+    )
 
 
 def python_warning(words: str) -> None:
@@ -284,6 +313,14 @@ def _clean_up(parts: Parts, *, keep: bool) -> None:
         parts.discard()
 
 
+def _require_apart(source: str | Path, target: str | Path) -> None:
+    """Refuse an output in the input's place: it would end the only copy of the true points."""
+    if STANDARD in (str(source), str(target)):
+        return
+    if Path(source).exists() and Path(target).exists() and Path(source).samefile(target):
+        raise reject("OUT", "another file than IN", repr(str(target)))
+
+
 def _is_complete(target: Path, *, resume: bool, overwrite: bool) -> bool:
     """Whether a run that was asked to go on finds all done; refuses what would be lost unless told otherwise."""
     if resume and overwrite:
@@ -304,7 +341,7 @@ def _is_complete(target: Path, *, resume: bool, overwrite: bool) -> bool:
 def _identity(sha256: str, source: Path, options: Options, ledger: Ledger | None) -> dict[str, Any]:
     found = source.stat()
     return {
-        "format": 1,
+        "format": 2,
         "mechanism": sha256,
         "input": [str(source.absolute()), found.st_size, found.st_mtime_ns],
         "options": options.to_dict(),

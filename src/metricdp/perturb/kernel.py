@@ -5,30 +5,35 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from metricdp._validation import FloatArray, choice, reject
 from metricdp.errors import InvalidInputError
 from metricdp.mechanisms.base import SLACK, Mechanism
-from metricdp.perturb.columns import PointColumns, copied_columns, find_columns, reference_system
+from metricdp.perturb.chunks import CHUNK_ROWS, pieces, rechunked
+from metricdp.perturb.columns import PointColumns, find_columns, listed
+from metricdp.perturb.copying import JSON_TEXT, Copying, copied_columns, is_json, suspicion, value_type, without_nested
 from metricdp.perturb.counts import Counts, Watch
-from metricdp.perturb.geometry import NotPoints, read_points, wkb_points
+from metricdp.perturb.geo_notes import reference_system
+from metricdp.perturb.geometry import NotPoints, read_points
+from metricdp.perturb.reports import GEOMETRY, NOISE, Places, Reports, reports_of
 
-__all__ = ["BATCH_ROWS", "JSON_TEXT", "Perturbation", "Sampler", "perturb_batch", "perturb_stream"]
+__all__ = ["BATCH_ROWS", "Perturbation", "Sampler", "perturb_batch", "perturb_stream"]
 
 # Rows drawn at once: enough for the sampler's threads, and a few megabytes.
 BATCH_ROWS = 2**18
 
-OUTPUT_ID, GEOMETRY, TRUE = "output_id", "geometry", "true_"
+# Bytes of texts that are decoded at once.
+_PIECE_BYTES = 2**25
 
-# Marks a column of texts that are JSON values.
-JSON_TEXT = {b"metricdp": b"json"}
+TRUE = "true_"
 
 Mask = NDArray[np.bool_]
 
@@ -46,7 +51,7 @@ class Perturbation:
 
     mechanism : draws the outputs.
     columns : where the points are.
-    copy : other columns to copy.
+    copying : the other columns that are copied.
     outside : "clamp", "drop" or "error": what becomes of points outside the mechanism's box.
     keep_input : copy the true coordinates too, under names that begin with `true_`.
     as_geometry : give outputs as geometries (well-known binary) instead of one column per axis.
@@ -63,13 +68,19 @@ class Perturbation:
 
     mechanism: Mechanism
     columns: PointColumns
-    copy: tuple[str, ...] = ()
+    copying: Copying = field(default_factory=Copying)
     outside: str = "clamp"
     keep_input: bool = False
     as_geometry: bool = False
     user_column: str | None = None
     sampler: Sampler | None = None
     system: Any = None
+
+    def __post_init__(self) -> None:
+        if self.sampler is not None and self.mechanism.kind == NOISE:
+            # A ledger stores and repeats numbers of outputs.
+            msg = "A ledger keeps budgets for mechanisms with a list of outputs only, and noise has none."
+            raise InvalidInputError(msg)
 
     @classmethod
     def of(
@@ -82,40 +93,55 @@ class Perturbation:
         copy: Sequence[str] | str = (),
         outside: str = "clamp",
         keep_input: bool = False,
+        as_geometry: bool | None = None,
     ) -> Perturbation:
-        """Return the perturbation of batches of a schema; see `perturb_batch` for the parameters."""
+        """Return the perturbation of batches of a schema; see `perturb_batch` for the parameters.
+
+        `as_geometry` says whether outputs are geometries; by default they are if the points came as such.
+        """
         choice("outside", outside, ("clamp", "drop", "error"))
         points = find_columns(schema, mechanism, columns, coordinates)
-        system = reference_system(schema, points.names[0]) if points.geometry else None
-        return cls(
+        general = cls(
             mechanism,
             points,
-            copy=copied_columns(schema, points, copy),
             outside=outside,
             keep_input=keep_input,
-            as_geometry=points.geometry,
-            system=system,
+            as_geometry=points.geometry if as_geometry is None else as_geometry,
+            system=reference_system(schema, points.names[0]) if points.geometry else None,
         )
+        return replace(general, copying=copied_columns(schema, points, copy, taken=general._own_names))
+
+    @property
+    def copy(self) -> tuple[str, ...]:
+        """The other columns that are copied."""
+        return self.copying.names
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the outputs for a batch of points."""
+        self._require_sound(batch, 0)
         return self.place(self.draw(batch)[0])
 
     def schema(self, given: pa.Schema) -> pa.Schema:
         """Return the schema of the answer to batches of schema `given`."""
-        drawn = self.drawn_schema(given)
-        return pa.schema([drawn.field(0), *self._place_fields, *list(drawn)[1:]], metadata=self._metadata)
+        drawn = list(self.drawn_schema(given))
+        copied = drawn[len(self._reports.drawn_fields) :]
+        return pa.schema([*self._reports.shown_fields, *copied], metadata=self._metadata)
 
     def drawn_schema(self, given: pa.Schema) -> pa.Schema:
         """Return the schema of what `draw` answers to batches of schema `given`."""
         kept = [(name, name) for name in self.copy]
+        if twice := sorted(set(self.copy).intersection(self._own_names)):
+            raise reject("copy", "columns whose names are not those of the output", listed(twice))
         if self.keep_input:
             kept += [(name, TRUE + name) for name in self.columns.names]
-        fields = [pa.field(OUTPUT_ID, pa.int32()), *(_plain_field(given.field(old), new) for old, new in kept)]
-        names = [field.name for field in (*fields, *self._place_fields)]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise reject("copy", "columns whose names are not those of the output", ", ".join(twice))
-        return pa.schema(fields)
+        return pa.schema([*self._reports.drawn_fields, *(_plain_field(given.field(old), new) for old, new in kept)])
+
+    def drawn(self, batch: pa.RecordBatch, first_row: int = 0) -> Iterator[tuple[pa.RecordBatch, Counts]]:
+        """Yield what `draw` answers to a batch from anywhere, checked first, in pieces that take little memory."""
+        self._require_sound(batch, first_row)
+        for piece in pieces(batch, self._others(batch.schema), BATCH_ROWS, _PIECE_BYTES):
+            yield self.draw(piece, first_row)
+            first_row += len(piece)
 
     def draw(self, batch: pa.RecordBatch, first_row: int = 0) -> tuple[pa.RecordBatch, Counts]:
         """Return output ids with the columns that are copied, and how many rows met which fate.
@@ -130,7 +156,7 @@ class Perturbation:
         rows = np.flatnonzero(valid & finite)
         points = points[rows]
         plane = self._to_plane(points)
-        beyond = self.mechanism.beyond(plane, SLACK)
+        beyond = self._beyond(points, plane)
         counts = Counts(
             rows_in=len(batch),
             nulls=int(len(batch) - valid.sum()),
@@ -144,36 +170,32 @@ class Perturbation:
             drop[rows[beyond]] = True
             drop |= unusable
             rows, plane = rows[~beyond], plane[~beyond]
-        ids = np.full(len(batch), -1, dtype=np.int32)
-        ids[rows] = self._sample(plane, batch, rows, first_row)
-        answer = self._answer(batch, ids, None if not drop.any() else ~drop)
-        return answer, replace(counts, rows_out=len(answer), refused=int((ids[rows] < 0).sum()))
+        kept, refused = self._reports.keep(self._sample(plane, batch, rows, first_row), rows, len(batch))
+        answer = self._answer(batch, kept, None if not drop.any() else ~drop)
+        return answer, replace(counts, rows_out=len(answer), refused=refused)
 
     def place(self, drawn: pa.RecordBatch) -> pa.RecordBatch:
         """Add the outputs' coordinates to what `draw` returned."""
-        ids = drawn.column(0)
-        places = [values.take(ids) for values in self._places]
-        fields = [drawn.schema.field(0), *self._place_fields, *list(drawn.schema)[1:]]
-        schema = pa.schema(fields, metadata=self._metadata)
-        return pa.RecordBatch.from_arrays([ids, *places, *drawn.columns[1:]], schema=schema)
+        count = len(self._reports.drawn_fields)
+        schema = pa.schema([*self._reports.shown_fields, *list(drawn.schema)[count:]], metadata=self._metadata)
+        shown = self._reports.show(drawn.columns[:count])
+        return pa.RecordBatch.from_arrays([*shown, *drawn.columns[count:]], schema=schema)
 
     @cached_property
-    def _places(self) -> list[pa.Array]:
-        outputs = self.mechanism.outputs
-        if self.columns.degrees:
-            outputs = self.mechanism.projection.to_lonlat(outputs)
-        return [wkb_points(outputs)] if self.as_geometry else [pa.array(axis) for axis in outputs.T.copy()]
+    def _reports(self) -> Reports:
+        return reports_of(Places(self.mechanism, self.columns.degrees, self.as_geometry, self.system))
 
-    @cached_property
-    def _place_fields(self) -> list[pa.Field]:
-        if self.as_geometry:
-            system = {} if self.system is None else {"crs": self.system}
-            note = {"ARROW:extension:name": "geoarrow.wkb", "ARROW:extension:metadata": json.dumps(system)}
-            return [pa.field(GEOMETRY, pa.binary(), metadata=note)]
-        n_axes = self.mechanism.bounds.shape[1]
-        letters = ("x", "y", "z") if n_axes <= 3 else tuple(f"x{axis}" for axis in range(n_axes))
-        names = ("lon", "lat") if self.columns.degrees else letters[:n_axes]
-        return [pa.field(name, pa.float64()) for name in names]
+    @property
+    def _own_names(self) -> list[str]:
+        """Names of the answer's columns that are not copied."""
+        own = [column.name for column in self._reports.shown_fields]
+        return own + ([TRUE + name for name in self.columns.names] if self.keep_input else [])
+
+    def _others(self, schema: pa.Schema) -> list[str]:
+        """Return the columns whose values are needed and may be long."""
+        users = () if self.user_column is None else (self.user_column,)
+        points = self.columns.names if self.keep_input else ()
+        return [name for name in dict.fromkeys((*self.copy, *users, *points)) if schema.get_field_index(name) >= 0]
 
     @cached_property
     def _metadata(self) -> dict[str, str] | None:
@@ -200,14 +222,36 @@ class Perturbation:
     def _to_plane(self, points: FloatArray) -> FloatArray:
         if not (self.columns.degrees and len(points)):
             return points
-        # Beyond the world is outside the box too; clamping it first changes no output.
-        lon, lat = np.clip(points[:, 0], -180, 180), np.clip(points[:, 1], -90, 90)
-        return np.asarray(self.mechanism.projection.to_xy_km(lon, lat))
+        # What is beyond the world is outside, and clamped. 180.0001 degrees east are clamped as 179.9999 degrees west,
+        # where they are, and not as the other edge of a box across the antimeridian.
+        lon = np.where(np.abs(points[:, 0]) > 180, _turned(points[:, 0]), points[:, 0])
+        return np.asarray(self.mechanism.projection.to_xy_km(lon, np.clip(points[:, 1], -90, 90)))
+
+    def _beyond(self, points: FloatArray, plane: FloatArray) -> Mask:
+        """Return which points are outside the box, or outside the world."""
+        beyond = self.mechanism.beyond(plane, SLACK)
+        if self.columns.degrees:
+            beyond |= (np.abs(points) > [180, 90]).any(axis=1)
+        return beyond
 
     def _count_swapped(self, points: FloatArray, beyond: Mask) -> int:
         if points.shape[1] != 2 or 2 * beyond.sum() <= len(points):
             return 0
-        return int((~self.mechanism.beyond(self._to_plane(points[beyond][:, ::-1]), SLACK)).sum())
+        swapped = points[beyond][:, ::-1]
+        return int((~self._beyond(swapped, self._to_plane(swapped))).sum())
+
+    def _require_sound(self, batch: pa.RecordBatch, first_row: int) -> None:
+        """Refuse columns that are not what their types say: offsets and indices may point anywhere in memory."""
+        for name in dict.fromkeys((*self.columns.names, *self._others(batch.schema))):
+            try:
+                _column(batch, name).validate(full=True)
+            except pa.ArrowException:
+                damaged = name
+            else:
+                continue
+            # The decoder's words may quote a value.
+            msg = f"Column {damaged!r} is damaged somewhere after row {first_row:,}: its values do not fit its type."
+            raise InvalidInputError(msg)
 
     def _require_none(self, bad: Mask, rule: str, what: str, first_row: int) -> None:
         count = int(bad.sum())
@@ -239,12 +283,16 @@ class Perturbation:
             users = column.take(pa.array(rows)).to_numpy(zero_copy_only=False)
         return np.asarray(self.sampler(plane, users))
 
-    def _answer(self, batch: pa.RecordBatch, ids: NDArray[np.int32], keep: Mask | None) -> pa.RecordBatch:
-        schema = self.drawn_schema(batch.schema)
-        kept = [*self.copy, *(self.columns.names if self.keep_input else ())]
-        arrays = [pa.array(ids, mask=ids < 0), *(_plain(_column(batch, name)) for name in kept)]
-        answer = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    def _answer(self, batch: pa.RecordBatch, drawn: list[pa.Array], keep: Mask | None) -> pa.RecordBatch:
+        arrays = [*drawn, *(self._copied(batch, name) for name in self.copy)]
+        if self.keep_input:
+            arrays += [_plain(_column(batch, name)) for name in self.columns.names]
+        answer = pa.RecordBatch.from_arrays(arrays, schema=self.drawn_schema(batch.schema))
         return answer if keep is None else answer.filter(pa.array(keep))
+
+    def _copied(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        values = _plain(_column(batch, name))
+        return without_nested(values) if self.copying.plain_only and is_json(batch.schema.field(name)) else values
 
 
 def perturb_batch(
@@ -270,7 +318,8 @@ def perturb_batch(
     coordinates : "lonlat" or "projected", optional
         What the numbers are: degrees, or the mechanism's own coordinates (kilometres). Guessed from names by default.
     copy : sequence of str or "all"
-        Other columns to copy. "all" leaves out those whose names or types say that they hold a place.
+        Other columns to copy. "all" copies every column of plain values, whatever is in it, and leaves out the point's,
+        geometries, structs, lists and bytes; see `copied_columns`. A geometry cannot be named.
     outside : "clamp", "drop" or "error"
         What becomes of points outside the box: taken to its nearest point, left out, or an error.
     keep_input : bool
@@ -279,8 +328,9 @@ def perturb_batch(
     Returns
     -------
     pyarrow.RecordBatch
-        `output_id` (row of `mechanism.outputs`), its coordinates as `lon` and `lat`, or `x`, `y`, …, or `geometry`,
-        and what was copied. Rows keep their order; where there was no point, there is no output.
+        `output_id` (row of `mechanism.outputs`; not for noise, which has no list of outputs), its coordinates as `lon`
+        and `lat`, or `x`, `y`, …, or `geometry`, and what was copied. Rows keep their order; where there was no point,
+        there is no output.
     """
     return Perturbation.of(
         mechanism,
@@ -315,7 +365,8 @@ def perturb_stream(
     Returns
     -------
     pyarrow.RecordBatchReader
-        Outputs, drawn as they are read. Those libraries take it as it is.
+        Outputs, drawn as they are read. Those libraries take it as it is. Batches have 131,072 rows each, but for the
+        last, whatever the batches of `data` are.
     """
     reader = pa.RecordBatchReader.from_stream(data)
     perturbation = Perturbation.of(
@@ -327,16 +378,35 @@ def perturb_stream(
         outside=outside,
         keep_input=keep_input,
     )
-    return pa.RecordBatchReader.from_batches(perturbation.schema(reader.schema), _perturbed(perturbation, reader))
+    schema = perturbation.schema(reader.schema)
+    return pa.RecordBatchReader.from_batches(schema, _perturbed(perturbation, reader, schema))
 
 
-def _perturbed(perturbation: Perturbation, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    watch = Watch(lambda words: warnings.warn(words, stacklevel=2))
+def _perturbed(
+    perturbation: Perturbation, batches: Iterable[pa.RecordBatch], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    if perturbation.copying.plain_only and (words := suspicion(perturbation.copy)) is not None:
+        _warn(words)
+    for table in rechunked(_placed(perturbation, batches), schema, CHUNK_ROWS):
+        yield from table.to_batches()
+
+
+def _placed(perturbation: Perturbation, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    watch = Watch(_warn)
     for batch in batches:
-        for start in range(0, len(batch), BATCH_ROWS):
-            drawn, counts = perturbation.draw(batch.slice(start, BATCH_ROWS), watch.total.rows_in)
+        for drawn, counts in perturbation.drawn(batch, watch.total.rows_in):
             watch.add(counts)
             yield perturbation.place(drawn)
+
+
+def _warn(words: str) -> None:
+    warnings.warn(words, stacklevel=2)
+
+
+def _turned(lon: FloatArray) -> FloatArray:
+    """Return longitudes within ±180 degrees."""
+    turned = np.fmod(lon, 360)  # exact, unlike the product of a rounded quotient
+    return np.asarray(turned - 360 * np.rint(turned / 360))
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
@@ -364,14 +434,17 @@ def _numbers(name: str, column: pa.Array) -> pa.Array:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Return values without dictionary or extension type; files differ in what they can say of those."""
-    if isinstance(column, pa.ExtensionArray):
-        column = column.storage
-    return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
+    """Return values without encoding or extension type; files differ in what they can say of those."""
+    while True:
+        if isinstance(column, pa.ExtensionArray):
+            column = column.storage
+        elif isinstance(column, pa.DictionaryArray):
+            column = column.dictionary_decode()
+        elif isinstance(column, pa.RunEndEncodedArray):
+            column = pc.run_end_decode(column)
+        else:
+            return column
 
 
-def _plain_field(field: pa.Field, name: str) -> pa.Field:
-    kind = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    metadata = JSON_TEXT if (field.metadata or {}).items() >= JSON_TEXT.items() else None
-    return pa.field(name, kind, metadata=metadata)
+def _plain_field(given: pa.Field, name: str) -> pa.Field:
+    return pa.field(name, value_type(given.type), metadata=JSON_TEXT if is_json(given) else None)

@@ -1,6 +1,7 @@
 """What an unfinished job leaves in a hidden folder beside its output, so that it can go on after a kill.
 
-The true coordinates are never in there, unless the output is to have them too.
+The true coordinates are never in there, unless the output is to have them too. How long parts are follows the bytes
+of the input, coordinates among them, which the output's chunks do not. So the folder is its owner's alone.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import dataclasses
 import json
 import os
 import shutil
+import stat
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,7 +32,11 @@ _JOB, _LOCK, _DRAFT, _COUNTS = "job.json", "lock", "draft", b"metricdp"
 
 
 class JobFolder:
-    """A folder of one job: what the job is, and that one process at a time works on it."""
+    """A folder of one job: what the job is, and that one process at a time works on it.
+
+    Nobody but the user who runs the job may read or write it. One that others have made, or a link to another place,
+    is refused: its files would be removed, or taken for what was drawn.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -38,11 +44,14 @@ class JobFolder:
 
     def exists(self) -> bool:
         """Whether an earlier run was cut off."""
-        return self.folder.exists()
+        return os.path.lexists(self.folder)
 
     def begin(self, job: dict[str, Any]) -> None:
         """Start from nothing; `job` says what this is the folder of."""
-        self.folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            self.folder.mkdir(mode=0o700)
+        except FileExistsError:
+            _require_own(self.folder)
         self._hold()
         for path in self.folder.iterdir():
             if path.name != _LOCK:
@@ -53,6 +62,7 @@ class JobFolder:
 
     def reopen(self, job: dict[str, Any]) -> None:
         """Go on with what is there, after a look at whether it was the same job."""
+        _require_own(self.folder)
         self._hold()
         try:
             earlier = json.loads((self.folder / _JOB).read_bytes())
@@ -70,6 +80,8 @@ class JobFolder:
     def discard(self) -> None:
         """Remove everything at once: a cut must not leave a part of it, which would pass for the whole."""
         aside = self.folder.with_name(self.folder.name + ".old")
+        if aside.is_symlink() or aside.is_file():
+            aside.unlink()
         shutil.rmtree(aside, ignore_errors=True)
         self.folder.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
@@ -96,6 +108,15 @@ class JobFolder:
         if not free:
             self.release()
             raise reject("OUT", "written by one run at a time", "an output that another run is writing")
+
+
+def _require_own(folder: Path) -> None:
+    """Refuse what is not a folder of this user alone."""
+    found = folder.lstat()
+    own = not hasattr(os, "geteuid") or (found.st_uid == os.geteuid() and not found.st_mode & 0o077)
+    if not (stat.S_ISDIR(found.st_mode) and own):
+        msg = f"{folder} is no folder of this user's alone, so no earlier run of this user has made it; remove it."
+        raise InvalidInputError(msg)
 
 
 class Parts(JobFolder):

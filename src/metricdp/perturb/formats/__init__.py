@@ -16,6 +16,9 @@ __all__ = ["STANDARD", "SUFFIXES", "Sink", "Source", "open_source", "sink_kind"]
 # Stands for stdin and stdout, which are CSV.
 STANDARD = "-"
 
+# More columns than this are refused: each takes memory in every batch, whatever is in it.
+_MOST_COLUMNS = 2**14
+
 _SINKS: tuple[type[Sink], ...] = (GzippedCsvSink, CsvSink, GeoParquetSink, ParquetSink, IpcSink, GeoJsonSink)
 SUFFIXES = tuple(suffix for sink in _SINKS for suffix in sink.suffixes)
 
@@ -32,6 +35,17 @@ def sink_kind(path: str | Path, parameter: str = "OUT") -> type[Sink]:
 def open_source(path: str | Path, *, with_others: bool = True) -> Source:
     """Open a file of points; columns beside the point's are listed if `with_others`, which GeoJSON charges for."""
     kind = sink_kind(path, "IN")
+    # Pipes and devices can be neither read twice nor gone back in; some never end.
+    if str(path) != STANDARD and Path(path).stat() and not Path(path).is_file():
+        raise reject("IN", "a file, or '-' for what comes through a pipe", repr(str(path)))
+    source = _opened(kind, path, with_others=with_others)
+    if len(source.schema) > _MOST_COLUMNS:
+        source.close()
+        raise reject("IN", f"a table of at most {_MOST_COLUMNS:,} columns", f"{len(source.schema):,}")
+    return source
+
+
+def _opened(kind: type[Sink], path: str | Path, *, with_others: bool) -> Source:
     if issubclass(kind, CsvSink):
         return CsvSource(path)
     if issubclass(kind, ParquetSink):

@@ -14,17 +14,20 @@ from typing import ClassVar, Self
 import pyarrow as pa
 
 from metricdp.errors import InvalidInputError
+from metricdp.perturb.chunks import CHUNK_ROWS
+from metricdp.perturb.copying import JSON_TEXT, NESTED
 
-__all__ = ["Sink", "Source", "after", "decoding", "sliced"]
+__all__ = ["Sink", "Source", "after", "decoding", "unmarked"]
 
 # How damage shows in the modules that decode. Their words may quote the file, so they are never passed on.
-_DAMAGE = (pa.ArrowException, OSError, EOFError, ValueError, OverflowError, zlib.error)
+_DAMAGE = (pa.ArrowException, OSError, EOFError, ValueError, OverflowError, RecursionError, zlib.error)
 
 # By what their words contain: what is said instead.
 _SIGNS = {
+    "straddl": "a row that is longer than 4 MB",
     "invalid UTF8": "text that is not UTF-8",
     "conversion error": "a cell that should be a number is none",
-    "Expected": "it has not as many cells as the first line has names",
+    "columns, got": "it has not as many cells as the first line has names",
 }
 
 
@@ -62,14 +65,14 @@ class Source(ABC):
         InvalidInputError
             If the file is damaged. Says where, as far as that is known, and never what stands there.
         """
-        batches, rows = self._batches(points, others, skip), skip
+        batches, rows, schema = self._batches(points, others, skip), skip, self.selected(points, others)
         while True:
             with decoding(self.name, rows, self.schema.names):
                 batch = next(batches, None)
             if batch is None:
                 return
             rows += len(batch)
-            yield batch
+            yield pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
 
     @abstractmethod
     def _batches(self, points: Sequence[str], others: Sequence[str], skip: int) -> Iterator[pa.RecordBatch]:
@@ -85,12 +88,14 @@ class Sink(ABC):
 
     suffixes : of the files that it writes.
     geometries : whether points are one column of geometries rather than one column per axis; None: as they came.
-    rows_at_once : how many rows are best written together.
+    needs_plane : whether it can only hold points of two axes.
+    rows_at_once : how many rows are written together. Every table that is written has as many, but for the last.
     """
 
     suffixes: ClassVar[tuple[str, ...]]
     geometries: ClassVar[bool | None] = None
-    rows_at_once: ClassVar[int] = 2**20
+    needs_plane: ClassVar[bool] = False
+    rows_at_once: ClassVar[int] = CHUNK_ROWS
 
     @abstractmethod
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema) -> None:
@@ -140,7 +145,14 @@ def after(skip: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
         skip = max(0, skip - len(batch))
 
 
-def sliced(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in pieces of at most `rows` rows."""
-    for start in range(0, len(batch), rows):
-        yield batch.slice(start, rows)
+def unmarked(schema: pa.Schema) -> pa.Schema:
+    """Return a schema from a file without the marks of this library, which only its own modules may set.
+
+    Names are read here for the first time, so that those that are no text are found while the file is being opened.
+    """
+    marks = {*JSON_TEXT, NESTED}
+    fields = []
+    for field in schema:
+        kept = {key: value for key, value in (field.metadata or {}).items() if key not in marks}
+        fields.append(pa.field(field.name, field.type, field.nullable, kept or None))
+    return pa.schema(fields, schema.metadata)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from metricdp._validation import reject
 from metricdp.errors import InvalidInputError
+from metricdp.perturb.copying import why_not_plain
 from metricdp.perturb.formats.base import Sink, Source, after, decoding
 from metricdp.perturb.formats.json_text import as_text, text_schema
+from metricdp.perturb.formats.standard_input import StandardInput
 
 __all__ = ["CsvSink", "CsvSource", "GzippedCsvSink"]
 
@@ -35,21 +35,22 @@ class CsvSource(Source):
 
     def __init__(self, path: str | Path) -> None:
         self.name = str(path)
-        standard = self.name == "-"
-        self._raw: IO[bytes] = sys.stdin.buffer if standard else Path(path).open("rb")  # noqa: SIM115 - closed below
-        self._size = None if standard else os.fstat(self._raw.fileno()).st_size
-        self._text = gzip.GzipFile(fileobj=self._raw) if self.name.endswith(".gz") else self._raw
+        self._path = None if self.name == "-" else Path(path)
+        self._text = StandardInput() if self._path is None else _unpacked(self._path)
+        self._packed: pa.NativeFile | None = None
         try:
             self._names, self._delimiter = self._header()
+            self._empty = not self._text.peek(1)
         except BaseException:
             self.close()
             raise
         self.schema = pa.schema([(name, pa.string()) for name in self._names])
 
     def close(self) -> None:
-        """Close the file, but not stdin."""
-        if self._size is not None:
-            self._raw.close()
+        """Close the file; from stdin nothing more is read."""
+        self._text.close()
+        if self._packed is not None:
+            self._packed.close()
 
     def selected(self, points: Sequence[str], others: Sequence[str]) -> pa.Schema:
         """Return the schema of `batches`."""
@@ -57,14 +58,16 @@ class CsvSource(Source):
 
     def fraction(self) -> float | None:
         """Return the share of the file's bytes that were taken from it."""
-        return None if not self._size or self._raw.closed else self._raw.tell() / self._size
+        if self._path is None or self._packed is None or self._packed.closed:
+            return None
+        return float(self._packed.tell() / max(1, self._packed.size()))
 
     def _batches(self, points: Sequence[str], others: Sequence[str], skip: int) -> Iterator[pa.RecordBatch]:
-        if not self._text.peek(1):  # type: ignore[union-attr]
+        if self._empty:
             return
         kinds = {name: pa.string() for name in others} | {name: pa.float64() for name in points}
         reader = arrow_csv.open_csv(
-            self._text,
+            self._rest(),
             # Without threads it knows in which row trouble is, and is as fast.
             read_options=arrow_csv.ReadOptions(column_names=self._names, block_size=_BLOCK, use_threads=False),
             parse_options=arrow_csv.ParseOptions(
@@ -77,16 +80,34 @@ class CsvSource(Source):
         )
         yield from after(skip, reader)
 
+    def _rest(self) -> Any:
+        """Return what comes after the first line.
+
+        The reader has a thread of its own that reads ahead. If that were in Python when the interpreter ends, after an
+        error, the process would be aborted; so files are opened and unpacked by Arrow.
+        """
+        if self._path is None:
+            return self._text
+        self._packed = pa.OSFile(str(self._path))
+        stream = pa.CompressedInputStream(self._packed, "gzip") if _is_packed(self._path) else self._packed
+        stream.read(self._length)
+        return stream
+
     def _header(self) -> tuple[list[str], str]:
         with decoding(self.name):
             line = self._text.readline(_LONGEST_HEADER)
-            while line.count(b'"') % 2 and (more := self._text.readline(_LONGEST_HEADER)):
+            # A name in quotes may have several lines.
+            while line.count(b'"') % 2 and 0 < len(line) < _LONGEST_HEADER and (more := self._text.readline(_BLOCK)):
                 line += more
+            self._length = len(line)
             text = line.decode("utf-8-sig").strip("\r\n")
-        if not text or len(text) >= _LONGEST_HEADER:
+        if not text or len(line) >= _LONGEST_HEADER:
             raise reject("IN", "CSV with a first line of column names", f"none in {self.name}")
         delimiter = max(_DELIMITERS, key=text.count)
-        names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+        try:
+            names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+        except csv.Error:
+            names = ["0"]
         if any(map(_is_number, names)):
             # The line itself may be somebody's coordinates.
             msg = f"`IN` must be CSV with a first line of column names, got numbers in the first line of {self.name}."
@@ -103,12 +124,13 @@ class CsvSink(Sink):
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema) -> None:
         self._stream = stream
         plain = text_schema(schema)
-        others = [field.name for field in plain if not _is_plain(field.type)]
+        others = [field.name for field in plain if why_not_plain(field) is not None]
         if others:
             raise reject("copy", "columns of numbers, texts or times where CSV is written", ", ".join(others))
         header = io.StringIO(newline="")
-        csv.writer(header, lineterminator="\n").writerow(plain.names)
-        stream.write(header.getvalue().encode())
+        # Names with either letter of this terminator are quoted.
+        csv.writer(header, lineterminator="\r\n").writerow(plain.names)
+        stream.write(header.getvalue().removesuffix("\r\n").encode() + b"\n")
         self._writer = arrow_csv.CSVWriter(
             stream, plain, write_options=arrow_csv.WriteOptions(include_header=False, batch_size=2**14)
         )
@@ -140,8 +162,12 @@ class GzippedCsvSink(CsvSink):
         self._packed.close()
 
 
-def _is_plain(kind: pa.DataType) -> bool:
-    return not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+def _is_packed(path: Path) -> bool:
+    return path.name.casefold().endswith(".gz")
+
+
+def _unpacked(path: Path) -> Any:
+    return gzip.open(path) if _is_packed(path) else path.open("rb")
 
 
 def _is_number(text: str) -> bool:

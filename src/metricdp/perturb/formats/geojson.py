@@ -12,26 +12,31 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from metricdp._validation import reject
 from metricdp.errors import InvalidInputError
-from metricdp.perturb.formats.base import Sink, Source
-from metricdp.perturb.formats.json_text import is_json
-from metricdp.perturb.kernel import JSON_TEXT
+from metricdp.perturb.copying import JSON_TEXT, NESTED, is_json
+from metricdp.perturb.formats.base import Sink, Source, decoding
 
 __all__ = ["GeoJsonSink", "GeoJsonSource"]
 
 LON, LAT = "lon", "lat"
-_ROWS = 2**14
 _CHUNK = 2**20
 
-# No feature of a point is longer; a file that never closes a bracket must not fill memory.
-_LONGEST = 2**26
+# Features decoded at once, by number and by the bytes that they have in the file.
+_ROWS, _BATCH_BYTES = 2**14, 2**25
+
+# No feature of a point is longer; a file that never closes a bracket must not fill memory. Decoded, a text of nothing
+# but brackets takes thirty times its length.
+_LONGEST = 2**23
+
+# Different names of properties; each becomes a column.
+_MOST_PROPERTIES = 2**14
 
 
 class GeoJsonSource(Source):
     """A feature collection, decoded feature by feature: memory holds a few thousand of them.
 
-    Points become the columns `lon` and `lat`, properties columns of JSON texts.
+    Points become the columns `lon` and `lat`, properties columns of JSON texts. A column's mark tells whether some of
+    its values, or all but null, are objects and arrays.
 
     with_properties : whether names of properties are wanted, which takes a first pass over the file.
     """
@@ -40,8 +45,8 @@ class GeoJsonSource(Source):
         self.name = str(path)
         self._path = Path(path)
         self._size, self._done = self._path.stat().st_size, 0
-        names = self._properties() if with_properties else []
-        json_fields = [pa.field(name, pa.string(), metadata=JSON_TEXT) for name in names]
+        with decoding(self.name):
+            json_fields = self._properties() if with_properties else []
         self.schema = pa.schema([pa.field(LON, pa.float64()), pa.field(LAT, pa.float64()), *json_fields])
 
     def close(self) -> None:
@@ -51,22 +56,39 @@ class GeoJsonSource(Source):
         """Return the share of the file's bytes that were read."""
         return self._done / self._size if self._size else None
 
-    def _properties(self) -> list[str]:
-        names: dict[str, None] = {}
-        for feature in self._features():
-            names |= dict.fromkeys(feature.get("properties") or ())
+    def _properties(self) -> list[pa.Field]:
+        nested: dict[str, set[bool]] = {}
+        for number, feature in enumerate(self._features(), start=1):
+            for name, value in (feature.get("properties") or {}).items():
+                kinds = nested.setdefault(name, set())
+                if value is not None:
+                    kinds.add(isinstance(value, (dict, list)))
+            if len(nested) > _MOST_PROPERTIES:
+                raise self._bad(number, f"more than {_MOST_PROPERTIES:,} different names of properties")
         # Those names are the point's.
-        return [name for name in names if name not in (LON, LAT)]
+        return [_json_field(name, kinds) for name, kinds in nested.items() if name not in (LON, LAT)]
 
     def _batches(self, points: Sequence[str], others: Sequence[str], skip: int) -> Iterator[pa.RecordBatch]:
         schema = self.selected(points, others)
-        features = itertools.islice(enumerate(self._features(), start=1), skip, None)
-        while some := list(itertools.islice(features, _ROWS)):
-            places = [self._point(feature.get("geometry"), number) for number, feature in some]
-            columns: dict[str, list[Any]] = {LON: [x for x, _ in places], LAT: [y for _, y in places]}
-            for name in others:
-                columns[name] = [_text(feature, name) for _, feature in some]
-            yield pa.RecordBatch.from_pydict(columns, schema)
+        features = enumerate(self._features(), start=1)
+        for _ in itertools.islice(features, skip):
+            pass
+        while rows := self._rows(features, others):
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), schema, strict=True)],
+                schema=schema,
+            )
+
+    def _rows(self, features: Iterator[tuple[int, dict[str, Any]]], others: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Return the next features as rows of a batch: the point, then the properties."""
+        rows: list[tuple[Any, ...]] = []
+        begun = self._done
+        for number, feature in features:
+            texts = (_text(feature, name) for name in others)
+            rows.append((*self._point(feature.get("geometry"), number), *texts))
+            if len(rows) == _ROWS or self._done - begun > _BATCH_BYTES:
+                break
+        return rows
 
     def _point(self, geometry: Any, number: int) -> tuple[float | None, float | None]:
         if geometry is None:
@@ -169,8 +191,11 @@ class _Text:
         while True:
             try:
                 value, end = self._json.raw_decode(self._text, self._place)
-            except (json.JSONDecodeError, RecursionError):
+            except json.JSONDecodeError:
                 end = -1
+            except (ValueError, RecursionError):
+                # A number of thousands of digits, or brackets in brackets without an end: no more text would mend it.
+                raise _SyntaxError from None
             # A number at the end of what was read may go on.
             if end >= 0 and (end < len(self._text) or self._ended):
                 self._place = end
@@ -196,13 +221,13 @@ class GeoJsonSink(Sink):
 
     suffixes: ClassVar[tuple[str, ...]] = (".geojson", ".json")
     geometries: ClassVar[bool | None] = False  # it makes its own
+    needs_plane: ClassVar[bool] = True
     rows_at_once: ClassVar[int] = 2**16
 
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema) -> None:
         self._stream = stream
-        self._axes = [name for name in (LON, LAT, "x", "y") if name in schema.names][:2]
-        if len(self._axes) < 2:
-            raise reject("OUT", "another format than GeoJSON for points of one axis", ", ".join(schema.names))
+        # The point's columns come before those that are copied, which may have the other names.
+        self._axes = [name for name in schema.names if name in (LON, LAT, "x", "y")][:2]
         self._others = [field for field in schema if field.name not in self._axes]
         self._keys = [f"{json.dumps(field.name)}: " for field in self._others]
         self._between = b"\n"
@@ -240,7 +265,13 @@ class GeoJsonSink(Sink):
 
 def _text(feature: dict[str, Any], name: str) -> str | None:
     properties = feature.get("properties") or {}
-    return json.dumps(properties[name], ensure_ascii=False) if name in properties else None
+    return _json(properties[name]) if name in properties else None
+
+
+def _json_field(name: str, nested: set[bool]) -> pa.Field:
+    """Return the column of a property; `nested` has True if values are objects or arrays, False if values are not."""
+    mark = {NESTED: b"some" if False in nested else b"all"} if True in nested else {}
+    return pa.field(name, pa.string(), metadata={**JSON_TEXT, **mark})
 
 
 def _is_number(value: Any) -> bool:

@@ -2,65 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import struct
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from metricdp.perturb.formats.base import Sink, Source, after, decoding, sliced
+from metricdp.errors import InvalidInputError
+from metricdp.perturb.formats.base import Sink, Source, after, decoding, unmarked
+from metricdp.perturb.formats.ipc_sizes import decompressed_sizes
 from metricdp.perturb.formats.json_text import as_text, text_schema
-from metricdp.perturb.kernel import BATCH_ROWS
 
 __all__ = ["IpcSink", "IpcSource"]
 
-_MAGIC = b"ARROW1"
+_MAGIC, _PADDED = b"ARROW1", b"ARROW1\0\0"
+
+# What is compressed as one piece is read as one piece, and may have so many bytes.
+_PIECE_BYTES = 2**30
 
 
 class IpcSource(Source):
-    """An Arrow file or stream. Mapped into memory: of files that are not compressed, only what is used is read."""
+    """An Arrow file or stream. Mapped into memory: of files that are not compressed, only what is used is read.
+
+    A file is a stream between two magic words and with a table of contents, which is not used: what was measured is
+    what is read.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.name = str(path)
-        self._share: float | None = None
-        with Path(path).open("rb") as file:
-            self._is_file = file.read(len(_MAGIC)) == _MAGIC
+        Path(path).open("rb").close()  # a missing or forbidden file says so itself
         with decoding(self.name):
-            self._bytes = pa.memory_map(self.name)
-            self.schema = self._reader().schema
+            self._mapped = pa.memory_map(self.name)
+            self._content = _messages(self._mapped.read_buffer())
+            self._stream = pa.BufferReader(self._content)
+            self.schema = unmarked(self._reader().schema)
 
     def close(self) -> None:
         """Close the file."""
-        self._bytes.close()
+        self._stream.close()
+        self._mapped.close()
 
     def fraction(self) -> float | None:
-        """Return the share of the file's batches that were read; a stream does not say how many it has."""
-        return self._share
+        """Return the share of the file's bytes that were read."""
+        return None if self._stream.closed or not self._content.size else self._stream.tell() / self._content.size
 
     def _reader(self, fields: list[int] | None = None) -> Any:
-        options = pa.ipc.IpcReadOptions(included_fields=fields or [])
-        self._bytes.seek(0)
-        if self._is_file:
-            return pa.ipc.open_file(self._bytes, options=options)
-        return pa.ipc.open_stream(self._bytes, options=options)
+        self._stream.seek(0)
+        return pa.ipc.open_stream(self._stream, options=pa.ipc.IpcReadOptions(included_fields=fields or []))
 
     def _batches(self, points: Sequence[str], others: Sequence[str], skip: int) -> Iterator[pa.RecordBatch]:
-        reader = self._reader([self.schema.get_field_index(name) for name in (*points, *others)])
-        count = reader.num_record_batches if self._is_file else 0
-        batches = map(reader.get_batch, range(count)) if self._is_file else iter(reader)
-        for batch in after(skip, self._checked(batches, count)):
-            yield from sliced(batch, BATCH_ROWS)
+        fields = [self.schema.get_field_index(name) for name in (*points, *others)]
+        self._require_small_pieces(fields)
+        yield from after(skip, self._reader(fields))
 
-    def _checked(self, batches: Iterable[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
-        for number, batch in enumerate(batches, start=1):
-            self._share = number / count if count else None
-            # Offsets from a damaged file could point anywhere in memory.
-            batch.validate(full=True)
-            yield batch
+    def _require_small_pieces(self, fields: list[int]) -> None:
+        try:
+            largest = max(decompressed_sizes(pa.BufferReader(self._content), self.schema, fields), default=0)
+        except struct.error:
+            msg = "a message that ends too soon"
+            raise ValueError(msg) from None
+        if largest > _PIECE_BYTES:
+            msg = (
+                f"`{self.name}` must have batches that can be read in bounded memory, got one of {largest:,} bytes; "
+                "write it in batches of fewer rows."
+            )
+            raise InvalidInputError(msg)
 
 
 class IpcSink(Sink):
-    """An Arrow file."""
+    """An Arrow file; every table that is written becomes a record batch."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".feather", ".ipc")
 
@@ -74,3 +85,17 @@ class IpcSink(Sink):
     def close(self) -> None:
         """End the file."""
         self._writer.close()
+
+
+def _messages(content: pa.Buffer) -> pa.Buffer:
+    """Return the stream of messages that the content is, or that an Arrow file has before its table of contents."""
+    head, foot = content.slice(0, min(len(_PADDED), content.size)), len(_MAGIC) + 4
+    if head.to_pybytes() != _PADDED:
+        return content
+    end = content.size - foot
+    if end > len(_PADDED) and content.slice(end + 4).to_pybytes() == _MAGIC:
+        end -= int.from_bytes(content.slice(end, 4).to_pybytes(), "little", signed=True)
+        if len(_PADDED) <= end <= content.size - foot:
+            return content.slice(len(_PADDED), end - len(_PADDED))
+    msg = "an Arrow file without its end"
+    raise ValueError(msg)

@@ -6,14 +6,9 @@ import json
 
 import pyarrow as pa
 
-from metricdp.perturb.kernel import JSON_TEXT
+from metricdp.perturb.copying import is_json
 
-__all__ = ["as_text", "is_json", "text_schema"]
-
-
-def is_json(field: pa.Field) -> bool:
-    """Whether the column holds JSON texts."""
-    return bool((field.metadata or {}).items() >= JSON_TEXT.items())
+__all__ = ["as_text", "text_schema"]
 
 
 def text_schema(schema: pa.Schema) -> pa.Schema:

@@ -1,0 +1,128 @@
+"""Chunks of outputs whose lengths tell nothing of the input but the number of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+__all__ = ["CHUNK_ROWS", "pieces", "rechunked", "row_bytes"]
+
+# Rows of a chunk of an output: a record batch of Arrow, a row group of Parquet.
+CHUNK_ROWS = 2**17
+
+# Bytes that the columns of varying length may have in one chunk: on average a kilobyte per row.
+CHUNK_BYTES = 2**27
+
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+
+Sizes = NDArray[np.int64]
+
+
+def rechunked(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int, most_bytes: int | None = None
+) -> Iterator[pa.Table]:
+    """Yield the rows of `batches` as tables of exactly `rows` rows each, but for the last.
+
+    The bytes of an input file decide where its batches end, and the coordinates in it have bytes too. So the batches of
+    an output are cut anew. Only where texts are so long that `rows` of them take more than `most_bytes` is a table
+    shorter: it ends before the row that would exceed them. Where that is, the rows themselves tell, and whoever sees
+    the output sees them anyway.
+    """
+    limit = CHUNK_BYTES if most_bytes is None else most_bytes
+    held: list[pa.RecordBatch] = []
+    count, size = 0, 0
+    for batch in batches:
+        ends, start = np.cumsum(_batch_bytes(batch)), 0
+        while start < len(batch):
+            taken = _fitting(ends, start, rows - count, limit - size)
+            if taken == 0 and count == 0:
+                taken = 1  # a row that is longer than a chunk is one
+            if taken:
+                held.append(batch.slice(start, taken))
+                count, size, start = count + taken, size + _between(ends, start, start + taken), start + taken
+            if count == rows or start < len(batch):
+                yield _together(held, schema)
+                held, count, size = [], 0, 0
+    if held:
+        yield _together(held, schema)
+
+
+def pieces(batch: pa.RecordBatch, names: Collection[str], rows: int, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in pieces of at most `rows` rows, whose columns `names` have at most `most_bytes` once decoded.
+
+    A dictionary has its values once and a column of it may have them a million times.
+    """
+    # A column of nulls has a length and nothing else, so not even numbers for all of its rows are made at once.
+    for first in range(0, len(batch), rows):
+        part = batch.slice(first, rows)
+        ends = np.cumsum(sum((row_bytes(part.column(name)) for name in names), np.zeros(len(part), dtype=np.int64)))
+        start = 0
+        while start < len(part):
+            taken = max(1, _fitting(ends, start, rows, most_bytes))
+            yield part.slice(start, taken)
+            start += taken
+
+
+def row_bytes(column: pa.Array) -> Sizes:
+    """Return the bytes of each row's value as far as they vary; columns of numbers have none."""
+    kind = column.type
+    if isinstance(column, pa.ExtensionArray):
+        return row_bytes(column.storage)
+    if pa.types.is_dictionary(kind):
+        return _whole(pa.array(row_bytes(column.dictionary)).take(column.indices))
+    return _nested_bytes(column) if pa.types.is_nested(kind) else _flat_bytes(column)
+
+
+def _flat_bytes(column: pa.Array) -> Sizes:
+    kind = column.type
+    if pa.types.is_fixed_size_binary(kind):
+        return np.full(len(column), kind.byte_width, dtype=np.int64)
+    if str(kind).endswith("_view"):
+        column = column.cast(pa.large_binary())
+    if any(is_text(column.type) for is_text in _TEXTS):
+        return _whole(pc.binary_length(column))
+    return np.zeros(len(column), dtype=np.int64)
+
+
+def _nested_bytes(column: pa.Array) -> Sizes:
+    kind = column.type
+    if pa.types.is_struct(kind):
+        return sum(map(row_bytes, column.flatten()), np.zeros(len(column), dtype=np.int64))
+    if pa.types.is_fixed_size_list(kind):
+        starts = (np.arange(len(column)) + column.offset) * kind.list_size
+        return _sums(column.values, starts, starts + kind.list_size)
+    offsets = column.offsets.to_numpy()
+    return _sums(column.values, offsets[:-1], offsets[1:])
+
+
+def _sums(values: pa.Array, starts: NDArray[np.integer], ends: NDArray[np.integer]) -> Sizes:
+    """Return the bytes of lists: of their members, and eight for each, which a member takes at least."""
+    totals = np.concatenate([[0], np.cumsum(row_bytes(values) + 8)])
+    return np.asarray(totals[ends] - totals[starts], dtype=np.int64)
+
+
+def _whole(lengths: pa.Array) -> Sizes:
+    return np.asarray(pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _batch_bytes(batch: pa.RecordBatch) -> Sizes:
+    return sum(map(row_bytes, batch.columns), np.zeros(len(batch), dtype=np.int64))
+
+
+def _fitting(ends: Sizes, start: int, rows: int, room: int) -> int:
+    """Return how many rows from `start` on are at most `rows` rows and at most `room` bytes."""
+    before = _between(ends, 0, start)
+    return max(0, min(rows, int(np.searchsorted(ends, before + room, side="right")) - start))
+
+
+def _between(ends: Sizes, start: int, stop: int) -> int:
+    return int(ends[stop - 1] if stop else 0) - int(ends[start - 1] if start else 0)
+
+
+def _together(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """Return one table in one piece: pages of Parquet begin anew wherever a piece does."""
+    return pa.Table.from_batches(batches, schema).combine_chunks()

@@ -1,0 +1,165 @@
+"""Which columns beside the point's are copied, and why the others are not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metricdp._validation import choice, reject
+from metricdp.errors import InvalidInputError
+from metricdp.perturb.columns import PointColumns, listed, point_names, require_column
+from metricdp.perturb.geo_notes import extension_name, geometry_columns
+
+__all__ = [
+    "JSON_TEXT",
+    "NESTED",
+    "Copying",
+    "copied_columns",
+    "is_json",
+    "suspicion",
+    "value_type",
+    "why_not_plain",
+    "without_nested",
+]
+
+# Marks a column of texts that are JSON values, and tells whether they are objects and arrays: "all", or "some" of them.
+JSON_TEXT = {b"metricdp": b"json"}
+NESTED = b"nested"
+
+_PLAIN = (
+    pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal,
+    pa.types.is_string, pa.types.is_large_string, pa.types.is_temporal,
+)  # fmt: skip
+_OTHERS = {
+    "binary": (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary),
+    "struct": (pa.types.is_struct,),
+    "map": (pa.types.is_map,),
+    "list": (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
+    "union": (pa.types.is_union,),
+}
+# Not in every pyarrow that is supported.
+_TEXT_VIEW = getattr(pa.types, "is_string_view", lambda _: False)
+_BINARY_VIEW = getattr(pa.types, "is_binary_view", lambda _: False)
+
+
+@dataclass(frozen=True)
+class Copying:
+    """What is copied.
+
+    names : columns that are copied.
+    left_out : for `copy="all"`, the columns that are not copied, each with the reason.
+    plain_only : whether JSON objects and arrays inside copied columns become null, as they do for `copy="all"`.
+    """
+
+    names: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    plain_only: bool = False
+
+
+def copied_columns(
+    schema: pa.Schema, points: PointColumns, copy: Sequence[str] | str, taken: Collection[str] = ()
+) -> Copying:
+    """Return what is copied.
+
+    "all" copies columns of plain values (numbers, texts, truth values, dates and times) and never a geometry, a struct,
+    a list or bytes, because these are the types that files keep places in. Names are not judged: a number or a text
+    may be a place too, and then it is copied.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        All columns.
+    points : PointColumns
+        Those of the point, which only `keep_input` copies.
+    copy : sequence of str or "all"
+        What the caller asks for. Structs, lists and bytes are copied if they are named; geometries never.
+    taken : collection of str
+        Names of the output's own columns. "all" leaves out columns of these names.
+    """
+    if isinstance(copy, str):
+        choice("copy", copy, ("all",))
+        return _all_plain(schema, points, taken)
+    geometries = geometry_columns(schema)
+    for name in copy:
+        require_column("copy", schema.names, name)
+        if name in points.names:
+            raise reject("copy", "columns other than those of the point (keep_input copies these)", repr(name))
+        if name in geometries:
+            rule = "columns that hold no geometries (keep_input, or --keep-input, is the way to copy true coordinates)"
+            raise reject("copy", rule, repr(name))
+        if why_not_plain(schema.field(name)) in ("union", "another type"):
+            raise reject("copy", "columns of types that files can hold", f"{name!r} of type {schema.field(name).type}")
+    return Copying(tuple(dict.fromkeys(copy)))
+
+
+def suspicion(copied: Iterable[str]) -> str | None:
+    """Return a sentence for the user if columns that nobody named have names of a point's axes."""
+    names = point_names(copied)
+    if not names:
+        return None
+    return f"the columns {listed(names)} were copied as they are; going by their names, they may hold true points"
+
+
+def why_not_plain(field: pa.Field) -> str | None:
+    """Return None for a column of plain values, otherwise what it holds instead."""
+    if extension_name(field) == "arrow.json" or (field.metadata or {}).get(NESTED) == b"all":
+        return "nested JSON"
+    kind = value_type(field.type)
+    if any(is_kind(kind) for is_kind in _PLAIN) or _TEXT_VIEW(kind):
+        return None
+    if _BINARY_VIEW(kind):
+        return "binary"
+    return next((words for words, kinds in _OTHERS.items() if any(is_kind(kind) for is_kind in kinds)), "another type")
+
+
+def value_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values, without extension types and encodings."""
+    while True:
+        if isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
+        elif pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+            kind = kind.value_type
+        else:
+            return kind
+
+
+def is_json(field: pa.Field) -> bool:
+    """Whether the column holds JSON texts."""
+    return bool((field.metadata or {}).items() >= JSON_TEXT.items())
+
+
+def without_nested(texts: pa.Array) -> pa.Array:
+    """Return JSON texts with null in place of objects and arrays."""
+    nested = pc.or_(pc.starts_with(texts, "{"), pc.starts_with(texts, "["))
+    return pc.if_else(pc.fill_null(nested, False), pa.scalar(None, texts.type), texts)  # noqa: FBT003
+
+
+def _all_plain(schema: pa.Schema, points: PointColumns, taken: Collection[str]) -> Copying:
+    geometries = geometry_columns(schema)
+    names, left_out = [], {}
+    for column in schema:
+        reason = _why_not(column, points, geometries, taken)
+        if reason is None:
+            names.append(column.name)
+        else:
+            left_out[column.name] = reason
+        if reason is None and (column.metadata or {}).get(NESTED) == b"some":
+            left_out[column.name] = "its objects and arrays"
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        msg = f"Column {twice[0]!r} appears more than once; `copy` needs unique names."
+        raise InvalidInputError(msg)
+    return Copying(tuple(names), left_out, plain_only=True)
+
+
+def _why_not(column: pa.Field, points: PointColumns, geometries: Collection[str], taken: Collection[str]) -> str | None:
+    if column.name in points.names:
+        return "the point"
+    if column.name in geometries:
+        return "geometry"
+    if column.name in taken:
+        return "the output has a column of this name"
+    return why_not_plain(column)
