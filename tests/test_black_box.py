@@ -209,7 +209,7 @@ def test_bounds_of_given_pairs_can_be_recomputed_by_hand(spline):
         apart = one["distance"] + math.sqrt(2) * 2.0**-20
         assert one["epsilon_lower"] == pytest.approx(max(0.0, math.log(low / high)) / apart, rel=1e-9)
         likelier, other = spline.probabilities(one["points"])[:, one["event"]].sum(axis=1)
-        assert one["epsilon_lower"] <= math.log(likelier / other) / one["distance"]
+        assert one["epsilon_lower"] <= max(0.0, math.log(likelier / other)) / one["distance"]
     assert found.worst_pair == max(found.confirmed, key=lambda one: one["epsilon_lower"])
 
 

@@ -326,8 +326,8 @@ def test_comparing_two_places(visit, service):
     assert filled / whole == pytest.approx(math.log(ratios.max()) / math.log(bound), abs=0.02)
     # Looking at another report tells what that one gives away.
     page.hover("#outputs tr[data-output-id='7']")
-    until(page, "document.getElementById('versus').dataset.beliefOutput === '7'")
-    sure = page.locator("#versus").get_attribute("data-belief")
+    told = "() => { const d = document.getElementById('versus').dataset; return d.beliefOutput === '7' && d.belief; }"
+    sure = page.wait_for_function(told).json_value()
     assert float(sure) == pytest.approx(z[0, 7] / z[:, 7].sum(), rel=1e-12)
 
 

@@ -113,5 +113,12 @@ def test_claiming_half_the_budget_is_rejected():
 
 
 def test_certificates_of_unknown_kinds_are_refused():
+    fitted = mdp.fit(random_problem(0), 1.0, "em")
+    own = {name: staticmethod(lambda *_: None) for name in mdp.Mechanism.__abstractmethods__}
+    odd = type("Odd", (mdp.Mechanism,), {"kind": "odd", **own})(
+        outputs=fitted.outputs, bounds=fitted.bounds, epsilon=1.0, p=2.0, method="odd"
+    )
     with pytest.raises(TypeError, match="no proof is known"):
-        mdp.certify(type("Odd", (), {"kind": "odd"})())
+        mdp.certify(odd)
+    with pytest.raises(mdp.InvalidInputError, match=r"must be a metricdp.Mechanism, got str"):
+        mdp.certify("mechanism.mdp")

@@ -7,6 +7,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from metricdp._validation import reject
 from metricdp.errors import NotCertified
 from metricdp.mechanisms.base import Mechanism
 from metricdp.proofs import Finding, at_least, examine, refused
@@ -66,6 +67,8 @@ class Certificate:
 def certify(mechanism: Mechanism) -> Certificate:
     """Prove the mechanism's privacy, or say that it could not be proved and show the worst pair found."""
     started = time.perf_counter()
+    if not isinstance(mechanism, Mechanism):
+        raise reject("mechanism", "a metricdp.Mechanism", type(mechanism).__name__)
     fault = _ground_fault(mechanism)
     if fault is None:
         found = examine(mechanism)
