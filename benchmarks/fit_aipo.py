@@ -13,9 +13,9 @@ import numpy as np
 from scipy.optimize import linprog
 
 import metricdp as mdp
-from metricdp.budget import budgets_from_shares, equal_shares
-from metricdp.programs.aipo import approx_apo, surrogate_cost
-from metricdp.solvers import ENGINES, solve
+from metricdp.mechanisms.aipo.budget_split import budgets_from_shares, equal_shares
+from metricdp.mechanisms.aipo.program import approx_apo, surrogate_cost
+from metricdp.optimise.engines import ENGINES, solve
 
 
 def design_problem():

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 import metricdp as mdp
-from metricdp.programs.spline import spline_program
-from metricdp.solvers import solve_shared
-from metricdp.splines import TensorSpline
+from metricdp.geometry.bsplines import TensorSpline
+from metricdp.mechanisms.spline.program import spline_program
+from metricdp.optimise.engines import solve_shared
 
 
 def design_problem(n_outputs):

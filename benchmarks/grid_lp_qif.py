@@ -11,7 +11,7 @@ import time
 import numpy as np
 import qif
 
-from metricdp.methods.lazy_lp import optimal_discrete
+from metricdp.optimise.lazy_constraints import optimal_discrete
 
 EPSILON = 0.7
 

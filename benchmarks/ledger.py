@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import metricdp as mdp
-from metricdp import _ledger_file
+from metricdp.ledger import database as _ledger_file
 
 SIDE, OUTPUTS = 40.0, 20
 # (rows in a batch, persons, batches)

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from metricdp.grid import Grid
-from metricdp.lattice_noise import LatticeNoise
-from metricdp.mechanisms.spline import Spline
-from metricdp.randomness import SecureRandom
+from metricdp.drawing.randomness import SecureRandom
+from metricdp.geometry.grid import Grid
+from metricdp.mechanisms.noise.exact import LatticeNoise
+from metricdp.mechanisms.spline.mechanism import Spline
 
 STEP, SIDE, CELLS, DEGREE = 2.0**-20, 40.0, 24, 2
 NOISE_RATE, NOISE_CHUNK, NOISE_CHUNKS = 2.0**-20, 2**15, 40

@@ -12,9 +12,9 @@ from unittest import mock
 
 import numpy as np
 
-from metricdp import sampling
-from metricdp.randomness import SecureRandom, coins_of_ratios
-from metricdp.sampling import BernsteinSampler
+from metricdp.drawing import exact_draws as sampling
+from metricdp.drawing.exact_draws import BernsteinSampler
+from metricdp.drawing.randomness import SecureRandom, coins_of_ratios
 
 DEGREE, AXES, OUTPUTS = 2, 2, 16
 

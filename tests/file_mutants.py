@@ -26,9 +26,9 @@ import numpy as np
 import metricdp as mdp
 from conftest import random_problem
 from forging import archive_of, npy, opened, parts_of, sealed
-from metricdp.cities.projection import Equirectangular
-from metricdp.files import content_hash
-from metricdp.mechanisms.cellwise import Cellwise
+from metricdp.files.storage import content_hash
+from metricdp.geometry.projection import Equirectangular
+from metricdp.mechanisms.gridded.mechanism import Cellwise
 
 MEMORY = 2**29
 SECONDS = 60

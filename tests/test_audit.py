@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from metricdp import Grid, InvalidInputError, Problem, fit
-from metricdp.audit import _Source, audit
-from metricdp.cities.projection import Equirectangular
-from metricdp.mechanisms.cellwise import Cellwise
-from metricdp.methods.cellwise import ConstOptOptions, GridLpOptions, fit_constopt, fit_grid_lp
+from metricdp.auditing.pairs import _Source, audit
+from metricdp.geometry.projection import Equirectangular
+from metricdp.mechanisms.gridded.fit import ConstOptOptions, GridLpOptions, fit_constopt, fit_grid_lp
+from metricdp.mechanisms.gridded.mechanism import Cellwise
 
 
 def distance(a, b, p):

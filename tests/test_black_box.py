@@ -12,12 +12,12 @@ from scipy.optimize import brentq
 from scipy.stats import binom
 
 import metricdp as mdp
-from metricdp._draws import inside, spread
-from metricdp.black_box import _CAUTION, _log_limits, _sharpest, audit_samples, lower_limit, upper_limit
-from metricdp.cities.projection import Equirectangular
+from metricdp.auditing.draws import inside, spread
+from metricdp.auditing.sampler_check import check_sampler
+from metricdp.auditing.samples import _CAUTION, _log_limits, _sharpest, audit_samples, lower_limit, upper_limit
 from metricdp.cli.audit import _in_words
-from metricdp.mechanisms.exponential import Exponential
-from metricdp.sampler_check import check_sampler
+from metricdp.geometry.projection import Equirectangular
+from metricdp.mechanisms.exponential.mechanism import Exponential
 
 SECRET = 60.16952
 

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from metricdp.budget import budgets_from_shares, compose, equal_shares, search_shares
+from metricdp.mechanisms.aipo.budget_split import budgets_from_shares, compose, equal_shares, search_shares
 
 ORDERS = [1.0, 1.5, 2.0, 3.0, math.inf]
 

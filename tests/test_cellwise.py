@@ -10,13 +10,13 @@ import pytest
 from scipy.optimize import linprog
 
 from metricdp import Grid, InvalidInputError, Problem, ProblemTooLargeError, SolverError, certify
-from metricdp.mechanisms.cellwise import Cellwise
-from metricdp.methods import lazy_lp
-from metricdp.methods.cellwise import ConstOptOptions, GridLpOptions, fit_constopt, fit_grid_lp
-from metricdp.methods.lazy_lp import optimal_discrete, private_between, solve_lazily
-from metricdp.programs.constopt import least_worst_loss
-from metricdp.programs.grid_lp import nearest_pairs
-from metricdp.solvers import Solution, Status
+from metricdp.mechanisms.gridded.copt_program import least_worst_loss
+from metricdp.mechanisms.gridded.fit import ConstOptOptions, GridLpOptions, fit_constopt, fit_grid_lp
+from metricdp.mechanisms.gridded.mechanism import Cellwise
+from metricdp.optimise import lazy_constraints as lazy_lp
+from metricdp.optimise.engines import Solution, Status
+from metricdp.optimise.lazy_constraints import optimal_discrete, private_between, solve_lazily
+from metricdp.optimise.pair_constraints import nearest_pairs
 
 ORDERS = [1.0, 2.0, 3.0, math.inf]
 

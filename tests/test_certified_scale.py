@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 import metricdp as mdp
 from conftest import random_problem
-from metricdp.budget import search_scale
-from metricdp.metric import dual_exponent, norm
-from metricdp.proofs import interpolant, log_convex
-from metricdp.proofs.interpolant import steepest_slope
+from metricdp.geometry.norms import dual_exponent, norm
+from metricdp.mechanisms.aipo import proof as log_convex
+from metricdp.mechanisms.aipo import slope_bound as interpolant
+from metricdp.mechanisms.aipo.budget_split import search_scale
+from metricdp.mechanisms.aipo.slope_bound import steepest_slope
 from test_cli import run
 from test_log_convex import hand_made
 from test_privacy import count_violations, pairs_of_points

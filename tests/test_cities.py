@@ -16,8 +16,8 @@ from metricdp import cities
 from metricdp.cities import design
 from metricdp.cities.medoids import medoids
 from metricdp.cities.network import RoadNetwork
-from metricdp.cities.projection import Equirectangular
 from metricdp.errors import InvalidInputError, ProblemTooLargeError
+from metricdp.geometry.projection import Equirectangular
 
 
 @pytest.fixture

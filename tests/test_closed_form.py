@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metricdp import Problem
+from metricdp.certificates.claims import examine
+from metricdp.drawing.randomness import InsecureSeed
 from metricdp.errors import InvalidInputError
-from metricdp.mechanisms.exponential import Exponential
-from metricdp.mechanisms.tails import LEAST_PROBABILITY
-from metricdp.methods.closed_form import (
+from metricdp.geometry.norms import norm
+from metricdp.mechanisms.exponential.fit import (
     ExponentialOptions,
     LaplaceOptions,
     TruncatedOptions,
@@ -22,10 +23,9 @@ from metricdp.methods.closed_form import (
     fit_laplace_remap,
     fit_tem,
 )
-from metricdp.metric import norm
-from metricdp.proofs.base import examine
-from metricdp.proofs.closed_form import steepest_pair
-from metricdp.randomness import InsecureSeed
+from metricdp.mechanisms.exponential.mechanism import Exponential
+from metricdp.mechanisms.exponential.proof import steepest_pair
+from metricdp.mechanisms.tails import LEAST_PROBABILITY
 
 ORDERS = (1, 1.5, 2, math.inf)
 

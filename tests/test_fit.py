@@ -5,7 +5,7 @@ import pytest
 
 import metricdp as mdp
 from conftest import random_problem
-from metricdp.budget import compose
+from metricdp.mechanisms.aipo.budget_split import compose
 
 
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, math.inf])
@@ -63,7 +63,7 @@ def test_refinement_descends_on_the_true_loss(seed):
 
 def test_the_gradient_of_the_true_loss_is_right():
     from metricdp._clock import Clock
-    from metricdp.methods.aipo import AipoOptions, _Design
+    from metricdp.mechanisms.aipo.fit import AipoOptions, _Design
 
     problem = random_problem(0, n_outputs=4, prior=True)
     options = AipoOptions(cells=2)

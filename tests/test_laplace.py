@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from metricdp import Problem
+from metricdp.drawing.randomness import InsecureSeed
 from metricdp.errors import InvalidInputError, ProblemTooLargeError
-from metricdp.mechanisms.laplace import LatticeLaplace, NoiseFrame
-from metricdp.mechanisms.lattice import Lattice
+from metricdp.geometry.norms import norm, pairwise_distances
+from metricdp.mechanisms.exponential.fit import LaplaceOptions, fit_laplace, fit_laplace_remap
+from metricdp.mechanisms.laplace.mechanism import LatticeLaplace, NoiseFrame
+from metricdp.mechanisms.laplace.squares import Lattice
 from metricdp.mechanisms.tails import LEAST_PROBABILITY
-from metricdp.methods.closed_form import LaplaceOptions, fit_laplace, fit_laplace_remap
-from metricdp.metric import norm, pairwise_distances
-from metricdp.randomness import InsecureSeed
 
 SUPPORTED = [(1, 1), (1, 2), (1, 1.5), (1, math.inf), (2, 1), (2, 2), (2, math.inf), (3, 1)]
 SIDE = 4.0

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import metricdp as mdp
-from metricdp.lattice import lattice_step, snap, snap_inside, to_integers
+from metricdp.geometry.lattice import lattice_step, snap, snap_inside, to_integers
 
 sides = st.floats(1e-12, 1e9)
 centres = st.floats(-1e3, 1e3)

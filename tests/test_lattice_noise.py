@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import noise_reference
-from metricdp import InsecureSeed, InvalidInputError, lattice_noise
-from metricdp.lattice_noise import LatticeNoise, dyadic_below
-from metricdp.randomness import SecureRandom
+from metricdp import InsecureSeed, InvalidInputError
+from metricdp.drawing.randomness import SecureRandom
+from metricdp.mechanisms.noise import exact as lattice_noise
+from metricdp.mechanisms.noise.exact import LatticeNoise, dyadic_below
 
 INF = math.inf
 ORDERS = [1.0, 2.0, INF, 1.5]

@@ -24,8 +24,9 @@ import pytest
 
 import metricdp as mdp
 from conftest import random_problem
-from metricdp import _ledger_batch, _ledger_file
-from metricdp.ledger import _Scale
+from metricdp.ledger import batch as _ledger_batch
+from metricdp.ledger import database as _ledger_file
+from metricdp.ledger.budgets import _Scale
 
 KEY = b"sixteen bytes or more"
 
@@ -641,7 +642,7 @@ def test_a_ledger_may_be_used_on_both_sides_of_a_fork(path):
 CRASH = """
 import contextlib, os, sys
 import metricdp as mdp
-from metricdp._ledger_file import LedgerFile
+from metricdp.ledger.database import LedgerFile
 
 path, mechanism, moment = sys.argv[1:]
 whole = LedgerFile.transaction
@@ -675,7 +676,7 @@ WORKERS = """
 import os, sys
 import numpy as np
 import metricdp as mdp
-from metricdp import _ledger_file
+from metricdp.ledger import database as _ledger_file
 
 _ledger_file._LONG_LOG = 2**17  # so that the log is moved often
 folder, workers, batches, rows = sys.argv[1], *map(int, sys.argv[2:])

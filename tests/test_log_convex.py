@@ -13,8 +13,8 @@ from scipy.stats import chisquare
 
 import metricdp as mdp
 from conftest import random_problem
-from metricdp.lattice import snap
-from metricdp.mechanisms.log_convex import LogConvex
+from metricdp.geometry.lattice import snap
+from metricdp.mechanisms.aipo.mechanism import LogConvex
 from test_grid import naive_weights
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from metricdp import InvalidInputError, Problem, ProblemTooLargeError, fit
-from metricdp.lower_bound import lower_bound
-from metricdp.programs.grid_lp import spanning_pairs
-from metricdp.programs.lower_bound import cluster_records
+from metricdp.bounds.lower_bounds import lower_bound
+from metricdp.bounds.program import cluster_records
+from metricdp.optimise.pair_constraints import spanning_pairs
 
 
 def distance(a, b, p):
@@ -221,6 +221,6 @@ def test_only_cells_with_records_cost_memory():
 
 @pytest.mark.parametrize(("kind", "remedy"), [("tight", "take fewer `clusters`"), ("paper", "take fewer `cells`")])
 def test_what_would_not_fit_is_refused(monkeypatch, kind, remedy):
-    monkeypatch.setattr("metricdp.methods.options.os.sysconf", lambda _: 1)
+    monkeypatch.setattr("metricdp.mechanisms.options.os.sysconf", lambda _: 1)
     with pytest.raises(ProblemTooLargeError, match=remedy):
         lower_bound(random_problem(4), 1.0, kind=kind)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metricdp.metric import dual_exponent, norm, pairwise_distances
+from metricdp.geometry.norms import dual_exponent, norm, pairwise_distances
 
 ORDERS = [1.0, 1.5, 2.0, 3.0, 400.0, math.inf]
 

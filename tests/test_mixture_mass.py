@@ -7,11 +7,11 @@ import pytest
 from scipy import integrate, special
 
 from metricdp.errors import InvalidInputError, ProblemTooLargeError
-from metricdp.mechanisms import mixture_mass
-from metricdp.mechanisms.lattice import Lattice
-from metricdp.mechanisms.mixture_mass import LARGEST_LATTICE, MixtureMass
-from metricdp.mechanisms.planar_mass import PlanarMass
-from metricdp.metric import norm
+from metricdp.geometry.norms import norm
+from metricdp.mechanisms.laplace import mixture_mass
+from metricdp.mechanisms.laplace.mixture_mass import LARGEST_LATTICE, MixtureMass
+from metricdp.mechanisms.laplace.planar_mass import PlanarMass
+from metricdp.mechanisms.laplace.squares import Lattice
 
 CASES = [(1.5, 2), (3, 2), (math.inf, 2), (1.2, 3), (2, 3), (math.inf, 3), (2, 4), (math.inf, 4)]
 

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import metricdp as mdp
-from metricdp.files import content_hash
-from metricdp.metric import norm
+from metricdp.files.storage import content_hash
+from metricdp.geometry.norms import norm
 
 pytest.importorskip("fastapi", reason="needs the extra `service`")
 playwright = pytest.importorskip("playwright.sync_api", reason="needs the test group's playwright")

@@ -17,7 +17,7 @@ from scipy import stats
 
 import metricdp as mdp
 from conftest import random_problem
-from metricdp.cities.projection import Equirectangular
+from metricdp.geometry.projection import Equirectangular
 from metricdp.perturb import Perturbation, perturb_batch, perturb_stream
 from metricdp.perturb.counts import Counts
 

@@ -7,7 +7,7 @@ import pytest
 
 import metricdp as mdp
 from conftest import random_problem
-from metricdp.metric import norm
+from metricdp.geometry.norms import norm
 from test_log_convex import hand_made
 
 ORDERS = [1.0, 2.0, math.inf]

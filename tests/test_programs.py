@@ -7,12 +7,12 @@ import pytest
 from scipy.optimize import linprog
 
 from conftest import random_problem
-from metricdp.budget import budgets_from_shares
-from metricdp.grid import Grid
-from metricdp.programs.aipo import approx_apo, memory_estimate_gb, surrogate_cost
-from metricdp.programs.base import Program
-from metricdp.repair import make_feasible
-from metricdp.solvers import ENGINES, Status, solve
+from metricdp.geometry.grid import Grid
+from metricdp.mechanisms.aipo.budget_split import budgets_from_shares
+from metricdp.mechanisms.aipo.program import approx_apo, memory_estimate_gb, surrogate_cost
+from metricdp.optimise.engines import ENGINES, Status, solve
+from metricdp.optimise.programs import Program
+from metricdp.optimise.repair import make_feasible
 from test_grid import naive_weights
 
 

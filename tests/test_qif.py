@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from metricdp.methods.lazy_lp import optimal_discrete
+from metricdp.optimise.lazy_constraints import optimal_discrete
 
 EPSILON = 0.7
 

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from metricdp import InsecureSeed, InvalidInputError, randomness
-from metricdp.randomness import SecureRandom, coins_of_ratios, integers_below
+from metricdp import InsecureSeed, InvalidInputError
+from metricdp.drawing import randomness
+from metricdp.drawing.randomness import SecureRandom, coins_of_ratios, integers_below
 
 
 def test_secure_words_never_repeat_and_every_byte_is_uniform():
@@ -142,7 +143,7 @@ def test_integers_below_mixed_bounds():
 
 FORKS = """
 import os, sys, threading
-from metricdp.randomness import SecureRandom
+from metricdp.drawing.randomness import SecureRandom
 source = SecureRandom()
 source.words(3)
 gate_read, gate_write = os.pipe()

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 import metricdp as mdp
-from metricdp.metric import dual_exponent, norm
+from metricdp.geometry.norms import dual_exponent, norm
 
 EPSILONS = (0.2, 0.4, 0.8, 1.6)
 REFERENCE = {

@@ -12,9 +12,9 @@ from scipy.stats import chisquare
 
 import metricdp as mdp
 from conftest import random_problem
-from metricdp import sampling
-from metricdp.integer_rows import integer_rows
-from metricdp.sampling import AliasTables, BernsteinSampler, _coins, draw_in_proportion
+from metricdp.drawing import exact_draws as sampling
+from metricdp.drawing.exact_draws import AliasTables, BernsteinSampler, _coins, draw_in_proportion
+from metricdp.mechanisms.spline.integer_rows import integer_rows
 
 
 def random_weights(rng, n_rows, n_outputs, total):

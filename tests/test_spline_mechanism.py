@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 
 import metricdp as mdp
 from conftest import random_problem
-from metricdp.metric import dual_exponent, norm
+from metricdp.geometry.norms import dual_exponent, norm
 from test_privacy import count_violations, pairs_of_points
 
 ORDERS = [1.0, 2.0, math.inf]
@@ -246,7 +246,7 @@ def test_the_program_s_own_bound_holds_for_every_degree(degree):
 
 
 def test_refinement_cuts_under_pressure_and_keeps_every_breakpoint():
-    from metricdp.methods.auto import refined
+    from metricdp.mechanisms.auto import refined
 
     grid = mdp.Grid.uniform(np.array([[0.0, 0.0], [4.0, 8.0]]), (4, 2))
     finer = refined(grid, [np.array([0.0, 1.0, 100.0, 0.0]), np.array([1.0, 1.0])], growth=1.5)

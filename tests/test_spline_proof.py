@@ -10,8 +10,8 @@ import pytest
 
 import metricdp as mdp
 from conftest import random_problem
-from metricdp.grid import Grid
-from metricdp.mechanisms.spline import Spline
+from metricdp.geometry.grid import Grid
+from metricdp.mechanisms.spline.mechanism import Spline
 
 
 def site_ratio_power(mechanism, cell, a, k):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.interpolate import BSpline
 
-from metricdp.grid import Grid
-from metricdp.splines import AxisSpline, TensorSpline
+from metricdp.geometry.bsplines import AxisSpline, TensorSpline
+from metricdp.geometry.grid import Grid
 
 DEGREES = [1, 2, 3]
 

@@ -9,13 +9,13 @@ from scipy.optimize import linprog
 
 from conftest import random_problem
 from metricdp import InvalidInputError
-from metricdp.grid import Grid
-from metricdp.programs.base import SharedProgram
-from metricdp.programs.spline import inscribed_polytope, near_coarser, spline_program
-from metricdp.repair import make_shared_feasible
-from metricdp.solvers import Status, solve_shared
-from metricdp.solvers import _cones as cones
-from metricdp.splines import TensorSpline
+from metricdp.geometry.bsplines import TensorSpline
+from metricdp.geometry.grid import Grid
+from metricdp.mechanisms.spline.program import inscribed_polytope, near_coarser, spline_program
+from metricdp.optimise.engines import Status, solve_shared
+from metricdp.optimise.engines import _cones as cones
+from metricdp.optimise.programs import SharedProgram
+from metricdp.optimise.repair import make_shared_feasible
 
 
 def interior(seed, dimension=3, count=50):

@@ -2,20 +2,20 @@
 
 from metricdp import cities
 from metricdp._version import __version__
-from metricdp.audit import Audit, audit
-from metricdp.black_box import SampleAudit, audit_samples
-from metricdp.certify import Certificate, Metres, certify
+from metricdp.auditing.pairs import Audit, audit
+from metricdp.auditing.sampler_check import SamplerCheck, check_sampler
+from metricdp.auditing.samples import SampleAudit, audit_samples
+from metricdp.bounds.lower_bounds import lower_bound
+from metricdp.certificates.proving import Certificate, Metres, certify
+from metricdp.drawing.randomness import InsecureSeed, NotPrivate
 from metricdp.errors import InvalidInputError, NotCertified, ProblemTooLargeError, SolverError
 from metricdp.evaluate import compare
-from metricdp.files import load
-from metricdp.fit import METHODS, fit, noise
-from metricdp.grid import Grid
-from metricdp.ledger import Ledger
-from metricdp.lower_bound import lower_bound
+from metricdp.files.storage import load
+from metricdp.geometry.grid import Grid
+from metricdp.ledger.budgets import Ledger
 from metricdp.mechanisms.base import Mechanism
+from metricdp.mechanisms.fitting import METHODS, fit, noise
 from metricdp.problem import Problem
-from metricdp.randomness import InsecureSeed, NotPrivate
-from metricdp.sampler_check import SamplerCheck, check_sampler
 
 __all__ = [
     "METHODS",

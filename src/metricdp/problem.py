@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from metricdp._validation import FloatArray, finite_array, norm_order, reject, table, unit_sum
-from metricdp.metric import pairwise_distances
+from metricdp.geometry.norms import pairwise_distances
 
 __all__ = ["Problem"]
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import beta
 
 import metricdp as mdp
-from metricdp.mechanisms.spline import Spline
+from metricdp.mechanisms.spline.mechanism import Spline
 
 STEP = 2.0**-20
 OUTPUTS = np.array([[1.0, 1.0], [5.0, 1.0], [3.0, 3.5], [1.5, 3.0]])

@@ -7,8 +7,8 @@ import pytest
 from pyproj import Geod
 
 import metricdp as mdp
-from metricdp.cities.projection import Equirectangular
-from metricdp.earth import distortion
+from metricdp.geometry.earth import distortion
+from metricdp.geometry.projection import Equirectangular
 
 GEOD = Geod(ellps="WGS84")
 BOXES = {

@@ -22,9 +22,10 @@ import pytest
 
 import metricdp as mdp
 from conftest import random_problem
-from metricdp import _ledger_batch, _ledger_file
-from metricdp.cities.projection import Equirectangular
-from metricdp.files import content_hash
+from metricdp.files.storage import content_hash
+from metricdp.geometry.projection import Equirectangular
+from metricdp.ledger import batch as _ledger_batch
+from metricdp.ledger import database as _ledger_file
 from metricdp.mechanisms.base import Mechanism
 
 TENTH = mdp.fit(random_problem(0), 0.1, "em")

@@ -9,12 +9,12 @@ from metricdp.cities.helsinki import NAME as EMBEDDED
 from metricdp.cities.helsinki import embedded_extract, load_helsinki
 from metricdp.cities.network import RoadNetwork
 from metricdp.cities.place import from_place
-from metricdp.cities.projection import Equirectangular
 from metricdp.cities.read_csv import read_folder
 from metricdp.cities.read_graphml import read_graphml
 from metricdp.cities.read_pbf import read_pbf
 from metricdp.cities.save import save_folder
 from metricdp.errors import InvalidInputError
+from metricdp.geometry.projection import Equirectangular
 
 __all__ = [
     "Equirectangular",

@@ -15,8 +15,8 @@ from scipy.spatial import KDTree
 from metricdp._validation import FloatArray, finite_array, reject, table
 from metricdp.cities._checks import IntArray, Source, check_edges, check_lengths, check_nodes
 from metricdp.cities.design import build_problem
-from metricdp.cities.projection import Equirectangular
 from metricdp.errors import InvalidInputError
+from metricdp.geometry.projection import Equirectangular
 from metricdp.problem import Problem
 
 __all__ = ["RoadNetwork"]

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from metricdp.methods.options import ProgressCallback
+from metricdp.mechanisms.options import ProgressCallback
 
 __all__ = ["errors", "out", "print_json", "progress_bar"]
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import typer
 
-from metricdp.certify import Certificate, certify
+from metricdp.certificates.proving import Certificate, certify
 from metricdp.cli._console import out, print_json
 from metricdp.cli._problem import JsonFlag, MechanismFile
-from metricdp.files import MechanismFile as Contents
-from metricdp.files import read_file
+from metricdp.files.storage import MechanismFile as Contents
+from metricdp.files.storage import read_file
 
 __all__ = ["certify_command"]
 

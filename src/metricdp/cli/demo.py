@@ -9,14 +9,14 @@ import numpy as np
 import typer
 
 from metricdp import cities
-from metricdp.certify import certify
+from metricdp.certificates.proving import certify
 from metricdp.cli._console import out, print_json, progress_bar
 from metricdp.cli._problem import JsonFlag
 from metricdp.evaluate.compare import compare
 from metricdp.evaluate.figures import loss_figure, map_figure
 from metricdp.evaluate.tables import markdown_table, rich_table
-from metricdp.files import load
-from metricdp.fit import fit
+from metricdp.files.storage import load
+from metricdp.mechanisms.fitting import fit
 
 __all__ = ["demo_command"]
 

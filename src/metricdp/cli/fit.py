@@ -10,8 +10,8 @@ import typer
 from metricdp._validation import reject
 from metricdp.cli import _problem as options
 from metricdp.cli._console import out, print_json, progress_bar
-from metricdp.fit import METHODS, fit
 from metricdp.mechanisms.base import Mechanism
+from metricdp.mechanisms.fitting import METHODS, fit
 from metricdp.problem import Problem
 
 __all__ = ["fit_command", "summary"]

@@ -20,12 +20,12 @@ from threadpoolctl import threadpool_limits
 from metricdp._atomic import atomic_file
 from metricdp._validation import choice, integer, positive, reject
 from metricdp._version import __version__
-from metricdp.audit import Ratios, audit
-from metricdp.certify import certify
+from metricdp.auditing.pairs import Ratios, audit
+from metricdp.bounds.lower_bounds import lower_bound
+from metricdp.certificates.proving import certify
 from metricdp.errors import InvalidInputError, SolverError
-from metricdp.fit import METHODS, fit
-from metricdp.lower_bound import lower_bound
-from metricdp.methods.options import ProgressCallback
+from metricdp.mechanisms.fitting import METHODS, fit
+from metricdp.mechanisms.options import ProgressCallback
 from metricdp.problem import Problem
 
 __all__ = ["compare"]

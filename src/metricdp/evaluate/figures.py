@@ -10,10 +10,10 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from metricdp._validation import FloatArray, table
-from metricdp.audit import Ratios
+from metricdp.auditing.pairs import Ratios
 from metricdp.evaluate.canvas import empty_figure
+from metricdp.geometry.norms import norm
 from metricdp.mechanisms.base import Mechanism
-from metricdp.metric import norm
 from metricdp.problem import Problem
 
 if TYPE_CHECKING:

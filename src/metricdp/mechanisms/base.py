@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metricdp._validation import FloatArray, choice, reject, table
-from metricdp.earth import Distortion, distortion
+from metricdp.drawing.exact_draws import draw_in_proportion
+from metricdp.drawing.randomness import NotPrivate, RandomSource, SecureRandom
 from metricdp.errors import InvalidInputError
-from metricdp.randomness import NotPrivate, RandomSource, SecureRandom
-from metricdp.sampling import draw_in_proportion
+from metricdp.geometry.earth import Distortion, distortion
 
 if TYPE_CHECKING:
     from metricdp.problem import Problem
@@ -216,7 +216,7 @@ class Mechanism(ABC):
 
     def save(self, path: str | Path) -> None:
         """Write the mechanism to a `.mdp` file."""
-        from metricdp.files import save  # noqa: PLC0415 - files knows every mechanism, so it comes later
+        from metricdp.files.storage import save  # noqa: PLC0415 - files knows every mechanism, so it comes later
 
         save(self, path)
 

@@ -12,24 +12,24 @@ from threadpoolctl import threadpool_limits
 
 from metricdp import cities
 from metricdp._validation import FloatArray, reject
-from metricdp.audit import audit
-from metricdp.budget import budgets_from_shares, spendable
-from metricdp.certify import certify
+from metricdp.auditing.pairs import audit
+from metricdp.bounds.lower_bounds import lower_bound
+from metricdp.certificates.proving import certify
 from metricdp.cities import RoadNetwork
 from metricdp.errors import InvalidInputError, SolverError
-from metricdp.fit import fit
-from metricdp.grid import Grid
-from metricdp.lower_bound import lower_bound
+from metricdp.geometry.grid import Grid
+from metricdp.mechanisms.aipo.budget_split import budgets_from_shares, spendable
+from metricdp.mechanisms.aipo.mechanism import LogConvex
+from metricdp.mechanisms.aipo.program import approx_apo, surrogate_cost
 from metricdp.mechanisms.base import Mechanism
-from metricdp.mechanisms.log_convex import LogConvex
-from metricdp.methods.options import common_fields
+from metricdp.mechanisms.fitting import fit
+from metricdp.mechanisms.options import common_fields
+from metricdp.optimise.engines import solve
+from metricdp.optimise.repair import make_feasible
 from metricdp.problem import Problem
-from metricdp.programs.aipo import approx_apo, surrogate_cost
-from metricdp.repair import make_feasible
 from metricdp.reproduce.places import digest
 from metricdp.reproduce.plan import Job
 from metricdp.reproduce.ratios import compare_all_pairs
-from metricdp.solvers import solve
 
 __all__ = ["run"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from metricdp._validation import FloatArray
-from metricdp.metric import pairwise_distances
+from metricdp.geometry.norms import pairwise_distances
 
 __all__ = ["SLACK", "PairRatios", "compare_all_pairs"]
 

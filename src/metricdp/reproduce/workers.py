@@ -12,7 +12,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
-from metricdp.methods.options import free_memory_gb
+from metricdp.mechanisms.options import free_memory_gb
 from metricdp.reproduce.jobs import run
 from metricdp.reproduce.plan import Job
 from metricdp.reproduce.progress import Board

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metricdp._validation import FloatArray
-from metricdp.certify import Certificate
+from metricdp.certificates.proving import Certificate
 from metricdp.mechanisms.base import Mechanism
 
 __all__ = ["Answers"]

@@ -9,11 +9,11 @@ from typing import Any
 
 from metricdp import cities
 from metricdp._version import __version__
+from metricdp.bounds.lower_bounds import lower_bound
 from metricdp.errors import InvalidInputError
-from metricdp.files import read_file
-from metricdp.fit import fit
-from metricdp.lower_bound import lower_bound
+from metricdp.files.storage import read_file
 from metricdp.mechanisms.base import Mechanism
+from metricdp.mechanisms.fitting import fit
 from metricdp.problem import Problem
 
 __all__ = ["fit_demo"]

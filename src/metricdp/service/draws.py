@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from metricdp._validation import FloatArray
 from metricdp.errors import InvalidInputError
-from metricdp.ledger import Ledger
+from metricdp.ledger.budgets import Ledger
 from metricdp.service.problems import Problem
 from metricdp.service.registry import Served
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from metricdp._validation import reject
-from metricdp.certify import Certificate, certify
+from metricdp.certificates.proving import Certificate, certify
 from metricdp.errors import InvalidInputError, NotCertified
-from metricdp.files import read_file
+from metricdp.files.storage import read_file
 from metricdp.mechanisms.base import Mechanism
 from metricdp.service.answers import Answers
 from metricdp.service.signature import Signature, signature

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from metricdp._validation import integer, positive, reject
-from metricdp.ledger import Ledger
+from metricdp.ledger.budgets import Ledger
 
 if TYPE_CHECKING:
     from metricdp.cities import RoadNetwork

@@ -1,0 +1,129 @@
+"""Proof of a mechanism's claim, from its numbers alone: in its own coordinates, and in metres on the Earth."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from metricdp._validation import reject
+from metricdp.certificates.proofs import Finding, at_least, examine, refused
+from metricdp.errors import NotCertified
+from metricdp.mechanisms.base import Mechanism
+
+__all__ = ["Certificate", "Metres", "certify", "require_proof"]
+
+# A claim per kilometre of the map is let pass for one on the ground only if the two differ by less than this.
+_LARGEST_UNCOUNTED = 1.01
+
+
+@dataclass(frozen=True)
+class Metres:
+    """The claim on the ground: at most e^{E (d + r)} between two points as given, d in true km.
+
+    epsilon_per_km : E. For p other than 2 it includes the factor from ℓ_p to straight distances.
+    rounding_mm : r, what rounding and floating point add to a distance.
+    kappa : distances on the map are at most this times true ones; recomputed from the box, and counted in E.
+    margin_km : how far outside the box the claim reaches.
+    statement : all of it in words.
+    """
+
+    epsilon_per_km: float
+    rounding_mm: float
+    kappa: float
+    margin_km: float
+    statement: str
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What was proved, or the worst counterexample found.
+
+    holds : whether the claim was proved.
+    claim : the statement, with its domain and its assumptions, in words.
+    worst_ratio : for a proof, a bound on |ln z_k(x) − ln z_k(x')| / (ε (d_p(x, x') + r)) over the whole domain;
+        otherwise the worst value found.
+    worst_where : where that is: points and output.
+    checked : how many comparisons the proof or the search made.
+    metres : the claim in metres on the Earth, for mechanisms with a projection whose claim was proved.
+    """
+
+    holds: bool
+    epsilon: float
+    p: float
+    claim: str
+    worst_ratio: float
+    worst_where: dict[str, Any]
+    checked: int
+    seconds: float
+    metres: Metres | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, for files and `--json`."""
+        return asdict(self)
+
+
+def certify(mechanism: Mechanism) -> Certificate:
+    """Prove the mechanism's privacy, or say that it could not be proved and show the worst pair found."""
+    started = time.perf_counter()
+    if not isinstance(mechanism, Mechanism):
+        raise reject("mechanism", "a metricdp.Mechanism", type(mechanism).__name__)
+    fault = _ground_fault(mechanism)
+    if fault is None:
+        found = examine(mechanism)
+    else:
+        found = Finding(holds=False, claim=fault, worst_ratio=math.inf, worst_where={}, checked=0)
+    certificate = Certificate(
+        holds=found.holds,
+        epsilon=mechanism.epsilon,
+        p=mechanism.p,
+        claim=found.claim,
+        worst_ratio=found.worst_ratio,
+        worst_where=found.worst_where,
+        checked=found.checked,
+        seconds=time.perf_counter() - started,
+    )
+    return replace(certificate, metres=_metres(mechanism)) if found.holds else certificate
+
+
+def require_proof(mechanism: Mechanism, name: str) -> Certificate:
+    """Return the certificate of a mechanism, or raise `NotCertified` in the name of whoever brought it."""
+    certificate = certify(mechanism)
+    if not certificate.holds:
+        msg = f"{name}: {certificate.claim} Pass certify=False to study it all the same."
+        raise NotCertified(msg, certificate)
+    return certificate
+
+
+def _ground_fault(mechanism: Mechanism) -> str | None:
+    """Say why "per km" does not hold on the ground, if it does not."""
+    if mechanism.distortion is None:
+        return None
+    kappa = mechanism.distortion.kappa
+    if not math.isfinite(kappa):
+        return refused(mechanism, "its box reaches a pole or half around the Earth, where no map keeps distances.")
+    if mechanism.distance == "plane" and kappa > _LARGEST_UNCOUNTED:
+        reason = (
+            f"distances on its map are up to {kappa:.6g} times those on the ground, which its epsilon does not count. "
+            "Fit it again, or take a box of fewer degrees."
+        )
+        return refused(mechanism, reason)
+    return None
+
+
+def _metres(mechanism: Mechanism) -> Metres | None:
+    """Restate a proved claim on the ground: d_plane,p ≤ c κ d_true, with c = 1 for p ≥ 2 and 2^(1/p − 1/2) below."""
+    if mechanism.distortion is None:
+        return None
+    kappa, margin = mechanism.distortion.kappa, mechanism.distortion.margin_km
+    factor = 1.0 if mechanism.p >= 2 else 2 ** (1 / mechanism.p - 0.5) * (1 + 1e-15)
+    epsilon = mechanism.claimed_epsilon if factor == 1 else mechanism.claimed_epsilon * factor * (1 + 1e-15)
+    rounding_mm = mechanism.claimed_rounding / factor * 1e6 * (1 + 1e-12)
+    statement = (
+        f"On the ground (WGS 84): between any two points of the box or within {margin:g} km of it, as given in "
+        f"longitude and latitude, no report is more than exp({at_least(epsilon, 10)} (d + r)) times likelier from one "
+        f"than from the other, d their distance in km and r = {at_least(rounding_mm)} mm. Distances on the map are at "
+        f"most {at_least(kappa, 7)} times true ones, which is counted. Farther outside, d is the distance on the map."
+    )
+    return Metres(epsilon, rounding_mm, kappa, margin, statement)

@@ -1,0 +1,237 @@
+"""The header of a mechanism file: made from a mechanism, and turned back into one, each field checked."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metricdp._validation import FloatArray, choice, norm_order, positive, reject, table
+from metricdp._version import __version__
+from metricdp.geometry.projection import Equirectangular
+from metricdp.mechanisms.aipo.mechanism import LogConvex
+from metricdp.mechanisms.base import Mechanism
+from metricdp.mechanisms.exponential.mechanism import Exponential
+from metricdp.mechanisms.gridded.mechanism import Cellwise
+from metricdp.mechanisms.laplace.mechanism import LatticeLaplace
+from metricdp.mechanisms.noise.mechanism import Noise
+from metricdp.mechanisms.spline.mechanism import Spline
+
+__all__ = ["FORMAT", "FORMATS", "describe", "from_format_1", "rebuild"]
+
+FORMAT = 3
+FORMATS = (1, 2, 3)
+
+_KINDS: dict[str, type[Mechanism]] = {
+    kind.kind: kind for kind in (Cellwise, Exponential, LatticeLaplace, LogConvex, Noise, Spline)
+}
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "box": (list,),
+    "certificate": (dict, type(None)),
+    "distance": (str,),
+    "epsilon": (str,),
+    "format": (int,),
+    "grid": (dict, type(None)),
+    "kind": (str,),
+    "library": (str,),
+    "method": (str,),
+    "p": (str,),
+    "projection": (dict, type(None)),
+    "report": (dict,),
+    "settings": (dict,),
+    "sha256": (str,),
+    "units": (str, type(None)),
+}
+_FORMAT_1_FIELDS = {"epsilon", "format", "kind", "method", "p", "projection", "report", "settings"}
+
+# The only library version that wrote format 1; its files do not say so.
+_FORMAT_1_LIBRARY = "0.1.0"
+
+_DECIMAL = re.compile(r"\d{1,400}(\.\d{1,400})?(e[+-]?\d{1,3})?")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}")
+
+# Products and squares of such numbers are finite and not zero.
+_LARGEST = 1e100
+
+# Sides of the box and of cells, over the coordinates: points closer by this hardly differ in floating point.
+_NARROWEST = 1e-9
+
+
+def describe(mechanism: Mechanism, number: int = FORMAT) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return the header of a mechanism in format `number`, 2 or 3, without its hash, and its arrays."""
+    settings = mechanism.settings()
+    arrays = {name: value for name, value in settings.items() if isinstance(value, np.ndarray)}
+    report = plain(mechanism.report)
+    header = {
+        "format": number,
+        "kind": mechanism.kind,
+        "method": mechanism.method,
+        "epsilon": repr(float(mechanism.epsilon)),
+        "p": "inf" if math.isinf(mechanism.p) else repr(float(mechanism.p)),
+        "box": mechanism.bounds.tolist(),
+        "projection": None if mechanism.projection is None else mechanism.projection.to_dict(),
+        # Before format 3 every ε was per unit of the plane.
+        **({"distance": mechanism.distance} if number >= 3 else {}),
+        "units": None if mechanism.projection is None else "km",
+        "grid": _grid_summary(mechanism),
+        # A mechanism that was read from a file keeps the version that made it.
+        "library": report.pop("library", __version__),
+        "certificate": report.pop("certificate", None),
+        "report": report,
+        "settings": plain({name: value for name, value in settings.items() if name not in arrays}),
+    }
+    return header, {"outputs": mechanism.outputs, **arrays}
+
+
+def _grid_summary(mechanism: Mechanism) -> dict[str, Any] | None:
+    """Return the cells along each axis and the degree, where there are such."""
+    if isinstance(mechanism, LatticeLaplace):
+        return {"cells": list(mechanism.labels.shape)}
+    if isinstance(mechanism, Spline):
+        return {"cells": list(mechanism.grid.cells), "degree": mechanism.degree}
+    grid = getattr(mechanism, "grid", None)
+    return None if grid is None else {"cells": list(grid.cells)}
+
+
+def plain(value: Any) -> Any:
+    """Return what JSON can hold; numbers that it lacks become the text "inf", "-inf" or "nan"."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in value]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    raise reject("report", "made of numbers, text, lists and dictionaries", f"a {type(value).__name__}")
+
+
+def from_format_1(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    """Return the fields of this format from a header of the first one, which had the box among the arrays."""
+    unknown = set(header) ^ _FORMAT_1_FIELDS
+    if unknown:
+        raise reject(
+            "header", f"made of {', '.join(sorted(_FORMAT_1_FIELDS))}", f"others: {', '.join(sorted(unknown))}"
+        )
+    _require_types(header)
+    report = plain(header["report"])
+    return {
+        **header,
+        "box": arrays.pop("bounds").tolist(),
+        "library": _FORMAT_1_LIBRARY,
+        "certificate": report.pop("certificate", None),
+        "report": report,
+    }
+
+
+def rebuild(header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Mechanism:
+    """Return the mechanism that a header and its arrays describe, once each of them has been checked."""
+    _require_types(header)
+    box = _box(header["box"])
+    epsilon = _epsilon(header["epsilon"])
+    p = norm_order(header["p"])
+    report = {**header["report"], "library": _name("library", header["library"])}
+    if header["certificate"] is not None:
+        report["certificate"] = _certificate(header["certificate"], epsilon, p)
+    kind = _KINDS[choice("kind", header["kind"], _kinds_of(header["format"]))]
+    common = {
+        "outputs": _outputs(arrays["outputs"], box.shape[1], empty=kind is Noise),
+        "bounds": box,
+        "epsilon": epsilon,
+        "p": p,
+        "method": _name("method", header["method"]),
+        "report": report,
+        "projection": _projection(header["projection"], box.shape[1]),
+        "distance": header["distance"] if header["format"] >= 3 else "plane",
+    }
+    settings = _settings(header["settings"], arrays)
+    mechanism = kind.from_settings(common, settings)
+    grid = getattr(mechanism, "grid", None)
+    if grid is not None and not all(map(_wide, grid.breakpoints)):
+        raise reject("breakpoints", f"apart by {_NARROWEST:g} of the coordinates at least", "closer ones")
+    unknown = set(settings) - set(mechanism.settings())
+    if unknown:
+        raise reject("settings", f"those of kind {kind.kind!r}", f"also {', '.join(sorted(unknown))}")
+    return mechanism
+
+
+def _kinds_of(number: int) -> tuple[str, ...]:
+    """Return the kinds of mechanisms that a format knows."""
+    return tuple(name for name, kind in _KINDS.items() if number >= 3 or kind is not Noise)
+
+
+def _require_types(header: dict[str, Any]) -> None:
+    for name, value in header.items():
+        if name not in _TYPES:
+            raise reject("header", f"made of {', '.join(_TYPES)}", f"also {name!r}")
+        if type(value) not in _TYPES[name]:
+            words = " or ".join("null" if kind is type(None) else kind.__name__ for kind in _TYPES[name])
+            raise reject(name, f"of type {words}", type(value).__name__)
+
+
+def _epsilon(text: str) -> float:
+    if _DECIMAL.fullmatch(text) is None:
+        raise reject("epsilon", "a decimal number", repr(text))
+    epsilon = positive("epsilon", text)
+    if not 1 / _LARGEST <= epsilon <= _LARGEST:
+        raise reject("epsilon", f"from {1 / _LARGEST:g} to {_LARGEST:g}", text)
+    return epsilon
+
+
+def _box(corners: list[Any]) -> FloatArray:
+    box = table("box", corners)
+    if len(box) != 2 or np.abs(box).max() > _LARGEST or not all(map(_wide, box.T)):
+        rule = f"a lower and a higher corner of coordinates up to {_LARGEST:g}, {_NARROWEST:g} of them wide at least"
+        raise reject("box", rule, f"shape {box.shape}")
+    return box
+
+
+def _wide(edges: FloatArray) -> bool:
+    """Return whether what lies between edges is wide enough to compute with."""
+    return bool(np.diff(edges).min() >= max(_NARROWEST * np.abs(edges).max(), 1 / _LARGEST))
+
+
+def _outputs(given: NDArray[Any], n_axes: int, *, empty: bool) -> FloatArray:
+    if empty:
+        if given.shape != (0, n_axes) or given.dtype != np.float64:
+            raise reject("outputs", f"an empty array of shape (0, {n_axes}) for this kind", f"shape {given.shape}")
+        return np.empty((0, n_axes))
+    outputs = table("outputs", given, columns=n_axes)
+    if np.abs(outputs).max() > _LARGEST:
+        raise reject("outputs", f"of coordinates up to {_LARGEST:g}", "larger ones")
+    return outputs
+
+
+def _name(field: str, text: str) -> str:
+    """Return a short text that is safe to print."""
+    if _NAME.fullmatch(text) is None:
+        raise reject(field, "a short name of letters, digits, spaces and . _ + -", repr(text))
+    return text
+
+
+def _projection(values: dict[str, Any] | None, n_axes: int) -> Equirectangular | None:
+    if values is not None and n_axes != 2:
+        raise reject("projection", "null unless the box has two axes", f"{n_axes} axes")
+    return None if values is None else Equirectangular.from_dict(values)
+
+
+def _certificate(given: dict[str, Any], epsilon: float, p: float) -> dict[str, Any]:
+    """Return the certificate that was given with the mechanism; it must at least speak of this ε and p."""
+    certificate = {**given, "p": norm_order(given["p"])}
+    if certificate["holds"] is not True or certificate["epsilon"] != epsilon or certificate["p"] != p:
+        raise reject("certificate", f"one that holds for epsilon = {epsilon:g} and p = {p:g}", "another one")
+    return certificate
+
+
+def _settings(numbers: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    for name, value in numbers.items():
+        if name in arrays or isinstance(value, (list, dict)):
+            raise reject(f"settings.{name}", "a number or text that is no array of the file", type(value).__name__)
+    return {**numbers, **{name: array for name, array in arrays.items() if name != "outputs"}}

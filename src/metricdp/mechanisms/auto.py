@@ -1,0 +1,192 @@
+"""The default: the best certified mechanism that the time allows."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from metricdp._clock import Clock
+from metricdp._validation import FloatArray, positive
+from metricdp.certificates.proofs import examine
+from metricdp.errors import InvalidInputError, SolverError
+from metricdp.geometry.grid import Grid
+from metricdp.mechanisms.aipo.fit import AipoOptions, fit_aipo
+from metricdp.mechanisms.base import Mechanism
+from metricdp.mechanisms.exponential.fit import CLOSED_FORMS
+from metricdp.mechanisms.options import ProgressCallback, free_memory_gb
+from metricdp.mechanisms.spline.fit import Design, SplineOptions, design_on, memory_estimate_gb
+from metricdp.mechanisms.spline.mechanism import Spline
+from metricdp.problem import Problem
+
+__all__ = ["AutoOptions", "fit_auto"]
+
+# Cells per axis of the first spline, by number of axes.
+_FIRST_CELLS = {1: 32, 2: 12, 3: 4}
+
+# The time of a solve grows with the cells of an axis to about this power, by number of axes.
+_TIME_EXPONENT = {1: 1.5, 2: 3.6, 3: 8.0}
+
+# Refinement spends the time left in one go if that multiplies the cells of an axis by no more than the largest growth,
+# in several steps otherwise, and ends where it would be less than the least.
+_LARGEST_GROWTH, _LEAST_GROWTH = 2.6, 1.1
+_TIME_SHARE = 0.8
+
+# A finer grid that gained less than this share of the loss has shown that finer ones are not worth their time.
+_WORTHWHILE = 2e-4
+
+# The rows of all records of a city take Laplace noise many seconds. The losses of some records decide whether it is
+# better than the best spline, unless the two are within so many standard errors.
+_SAMPLE, _DECIDED = 2000, 6.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoOptions:
+    """Options of "auto".
+
+    time_limit : seconds to spend.
+    progress : called with the fraction done and a few words.
+    """
+
+    time_limit: float = 60.0
+    progress: ProgressCallback | None = None
+
+    def __post_init__(self) -> None:
+        positive("time_limit", self.time_limit)
+
+    def say(self, clock: Clock, words: str) -> None:
+        """Tell the caller how much of the time is spent, and on what."""
+        if self.progress is not None:
+            self.progress(min(clock.spent / self.time_limit, 1.0), words)
+
+
+def fit_auto(problem: Problem, epsilon: float, options: AutoOptions) -> Mechanism:
+    """Return the certified mechanism of least loss among closed forms and splines refined while time remains."""
+    clock = Clock(options.time_limit)
+    closed = [_measured(mechanism, problem) for mechanism in _closed_forms(problem, epsilon, options)]
+    tried: list[dict[str, Any]] = []
+    best: Mechanism | None = _best_spline(problem, epsilon, options, clock, tried)
+    for form in sorted(closed, key=lambda form: form.loss):
+        loss, error = form.loss, form.error
+        if best is not None and abs(loss - best.report["loss"]) <= _DECIDED * error:
+            loss, error = form.mechanism.expected_loss(problem), 0.0
+        tried.append({"method": form.mechanism.method, "loss": loss, "loss_error": error})
+        options.say(clock, f"{form.mechanism.method}: loss {loss:.4f}")
+        if (best is None or loss < best.report["loss"]) and examine(form.mechanism).holds:
+            best = replace(form.mechanism, report={**form.mechanism.report, "loss": loss, "loss_error": error})
+    if best is None:
+        raise SolverError("No method gave a certified mechanism.")
+    return replace(best, report={**best.report, "tried": tried, "seconds": clock.spent})
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A closed form and its loss: exact, or an estimate with its standard error."""
+
+    mechanism: Mechanism
+    loss: float
+    error: float
+
+
+def _measured(mechanism: Mechanism, problem: Problem) -> _Form:
+    """Return the expected loss if there are few records, an estimate from some of them otherwise."""
+    if problem.n_records <= 4 * _SAMPLE:
+        return _Form(mechanism, mechanism.expected_loss(problem), 0.0)
+    chosen = np.random.default_rng(0).choice(problem.n_records, _SAMPLE, p=problem.prior)
+    losses = np.einsum("ik,ik->i", mechanism.probabilities(problem.records[chosen]), problem.loss[chosen])
+    return _Form(mechanism, float(losses.mean()), float(losses.std()) / math.sqrt(_SAMPLE))
+
+
+def _closed_forms(problem: Problem, epsilon: float, options: AutoOptions) -> Iterator[Mechanism]:
+    """Yield the mechanisms that cost next to nothing, and AIPO where Laplace noise is not to be had."""
+    refused = False
+    for design, defaults in CLOSED_FORMS.values():
+        try:
+            yield design(problem, epsilon, defaults())
+        except InvalidInputError:
+            refused = True
+    if refused:
+        half = AipoOptions(scale="certified", time_limit=options.time_limit / 2)
+        yield fit_aipo(problem, epsilon, "aipo-e", half)
+
+
+def _best_spline(
+    problem: Problem, epsilon: float, options: AutoOptions, clock: Clock, tried: list[dict[str, Any]]
+) -> Spline | None:
+    """Solve on finer and finer nested grids while time remains, cutting where steeper slopes would gain most."""
+    if problem.n_axes not in _FIRST_CELLS:
+        return None
+    grid = Grid.adaptive(problem.bounds, _FIRST_CELLS[problem.n_axes], problem.records, problem.prior)
+    degree = 3 if problem.n_axes < 3 else 2
+    best: Design | None = None
+    while memory_estimate_gb(grid.cells, degree, problem.n_outputs) < 0.5 * free_memory_gb():
+        step = Clock(max(options.time_limit - clock.spent, 1.0))
+        design = design_on(problem, epsilon, grid, SplineOptions(gap=2e-4, degree=degree), step, best)
+        loss = design.mechanism.report["loss"]
+        tried.append({"method": "spline", "cells": list(grid.cells), "loss": loss})
+        options.say(clock, f"spline with {' x '.join(map(str, grid.cells))} cells: loss {loss:.4f}")
+        if not examine(design.mechanism).holds:
+            break
+        gained = math.inf if best is None else best.mechanism.report["loss"] - loss
+        if gained > 0:
+            best = design
+        growth = _affordable_growth(options.time_limit - clock.spent, step.spent, problem.n_axes)
+        if gained < _WORTHWHILE * abs(loss) or growth < _LEAST_GROWTH or design.solution.multipliers is None:
+            break
+        grid = refined(design.spline.grid, _pressure(design), growth)
+    return None if best is None else best.mechanism
+
+
+def _affordable_growth(seconds_left: float, seconds_spent: float, n_axes: int) -> float:
+    """Return by how much to multiply the cells of an axis next, so that the last solve ends in time."""
+    ratio = max(_TIME_SHARE * seconds_left / seconds_spent, 1e-9)
+    growth = ratio ** (1 / _TIME_EXPONENT[n_axes])
+    if growth <= _LARGEST_GROWTH:
+        return growth
+    return min(math.sqrt(growth), 2.0)
+
+
+def _pressure(design: Design) -> list[FloatArray]:
+    """Return, per axis and cell, how much a finer cell would gain.
+
+    A cone's multiplier times ε b says what allowing steeper slopes at its site is worth; a spline on cells of side h
+    reaches the steepest slope but for a share that grows like (εh)².
+    """
+    assert design.solution.multipliers is not None
+    grid, m = design.spline.grid, design.spline.degree
+    shape = tuple(m * cells + 1 for cells in grid.cells)
+    value = (design.spline.cone_operators()[0] @ design.coefficients).reshape((*shape, -1))
+    # Of linear inequalities there are several at each site.
+    worth = (design.solution.multipliers[0].reshape((-1, *shape, value.shape[-1])).sum(axis=0) * value).sum(axis=-1)
+    pressures = []
+    for axis, points in enumerate(grid.breakpoints):
+        along = worth.sum(axis=tuple(other for other in range(grid.n_axes) if other != axis))
+        start = m * np.arange(len(points) - 1)
+        inside = along[start[:, None] + np.arange(m + 1)].sum(axis=1)
+        pressures.append(inside * np.diff(points) ** 2)
+    return pressures
+
+
+def refined(grid: Grid, pressures: list[FloatArray], growth: float) -> Grid:
+    """Halve the cell under most pressure, again and again, until each axis has `growth` times as many cells.
+
+    Half a cell has half the multipliers and a quarter of the square of its side: an eighth of the pressure.
+    """
+    axes = []
+    for points, pressure in zip(grid.breakpoints, pressures, strict=True):
+        heap = [
+            (-float(push), float(left), float(right))
+            for push, left, right in zip(pressure, points, points[1:], strict=False)
+        ]
+        heapq.heapify(heap)
+        for _ in range(max(1, round((growth - 1) * len(pressure)))):
+            push, left, right = heap[0]
+            middle = (left + right) / 2
+            heapq.heapreplace(heap, (push / 8, left, middle))
+            heapq.heappush(heap, (push / 8, middle, right))
+        axes.append(np.sort([*(left for _, left, _ in heap), points[-1]]))
+    return Grid.from_breakpoints(axes)

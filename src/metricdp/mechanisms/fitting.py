@@ -1,0 +1,201 @@
+"""The front door: a problem and ε in, a certified mechanism out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from metricdp._validation import FloatArray, checked_box, choice, norm_order, positive, table
+from metricdp._version import __version__
+from metricdp.bounds.lower_bounds import lower_bound
+from metricdp.certificates.proving import require_proof
+from metricdp.errors import InvalidInputError
+from metricdp.geometry.earth import Projection, distortion
+from metricdp.geometry.projection import Equirectangular
+from metricdp.mechanisms.aipo.fit import AipoOptions, fit_aipo
+from metricdp.mechanisms.auto import AutoOptions, fit_auto
+from metricdp.mechanisms.base import Mechanism
+from metricdp.mechanisms.exponential.fit import CLOSED_FORMS
+from metricdp.mechanisms.gridded.fit import ConstOptOptions, GridLpOptions, fit_constopt, fit_grid_lp
+from metricdp.mechanisms.noise.mechanism import Noise
+from metricdp.mechanisms.spline.fit import SplineOptions, fit_spline
+from metricdp.problem import Problem
+
+__all__ = ["METHODS", "fit", "noise"]
+
+# Moving a box to a lattice of a millimetre changes κ by much less than this.
+_MOVED_BOX = 2.0**-26
+
+
+@dataclass(frozen=True)
+class _Method:
+    design: Callable[..., Mechanism]
+    options: type
+
+
+METHODS: dict[str, _Method] = {
+    "auto": _Method(fit_auto, AutoOptions),
+    "spline": _Method(fit_spline, SplineOptions),
+    **{name: _Method(partial(fit_aipo, method=name), AipoOptions) for name in ("aipo", "aipo-e", "aipo-r")},
+    **{name: _Method(design, options) for name, (design, options) in CLOSED_FORMS.items()},
+    "lp": _Method(fit_grid_lp, GridLpOptions),
+    "copt": _Method(fit_constopt, ConstOptOptions),
+}
+
+
+def fit(
+    problem: Problem,
+    epsilon: float,
+    method: str = "auto",
+    *,
+    certify: bool = True,
+    bound_clusters: int | None = None,
+    **options: Any,
+) -> Mechanism:
+    """Design a mechanism for `problem` that is (ε, d_p)-mDP on the whole box.
+
+    Parameters
+    ----------
+    problem : Problem
+        Records, outputs, loss, prior, norm and box.
+    epsilon : float
+        Privacy budget per unit of distance: no report is more than e^{ε d(x, x')} times likelier from x than from x'.
+        Smaller is more private. For problems with a projection (cities) the unit is the true kilometre on the Earth:
+        the mechanism is designed with ε/κ on the map, κ being how much longer distances are there at most.
+    method : str
+        One of `metricdp.METHODS`.
+    certify : bool
+        Prove the guarantee before returning. Turn it off only to study methods that are not private.
+    bound_clusters : int, optional
+        Also compute `metricdp.lower_bound` with this many clusters and put it into the report: how far from the best
+        that any private mechanism with these outputs can do.
+    **options
+        See the options of the method.
+
+    Raises
+    ------
+    NotCertified
+        If the guarantee could not be proved.
+
+    Examples
+    --------
+    >>> import metricdp as mdp
+    >>> problem = mdp.Problem([[0.0], [1.0], [2.0]], [[0.0], [2.0]], "euclidean")
+    >>> mechanism = mdp.fit(problem, epsilon=1.0, method="aipo", cells=4)
+    >>> bool(problem.floor <= mechanism.expected_loss(problem) <= problem.uniform_loss)
+    True
+    """
+    if not isinstance(problem, Problem):
+        msg = f"`problem` must be a metricdp.Problem, got {type(problem).__name__}."
+        raise InvalidInputError(msg)
+    budget = positive("epsilon", epsilon)
+    chosen = METHODS[choice("method", method, tuple(METHODS))]
+    settings = _options(method, chosen.options, options)
+    if problem.projection is None:
+        mechanism = chosen.design(problem, budget, options=settings)
+    else:
+        mechanism = chosen.design(problem, _on_the_map(problem.projection, problem.bounds, budget), options=settings)
+        mechanism = replace(mechanism, epsilon=budget, distance="ground")
+    mechanism = replace(mechanism, report={**mechanism.report, "library": __version__})
+    if bound_clusters is not None:
+        mechanism = _with_bound(mechanism, problem, bound_clusters)
+    if not certify:
+        return mechanism
+    return _with_certificate(mechanism)
+
+
+def noise(
+    epsilon: float,
+    p: float = 2,
+    *,
+    bounds: ArrayLike | None = None,
+    projection: Projection | None = None,
+    lonlat_bounds: ArrayLike | None = None,
+) -> Noise:
+    """Return exact lattice noise without outputs: coordinates in, coordinates out.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy budget per unit of distance; per true km with a projection.
+    p : float
+        Order of the norm that measures distance, in [1, inf].
+    bounds : (2, N) array
+        The box that points are taken to if they lie outside, lower corner first. With a projection in its kilometres.
+    projection : Projection, optional
+        How kilometres map to longitude and latitude; `city.projection`, for instance.
+    lonlat_bounds : (2, 2) array
+        The box in degrees, west and south first, instead of `bounds` and `projection`.
+
+    Examples
+    --------
+    >>> import metricdp as mdp
+    >>> rome = mdp.noise(epsilon=2, lonlat_bounds=[[12.2, 41.6], [12.8, 42.1]])
+    >>> rome.sample_lonlat([[12.4924, 41.8902]]).shape
+    (1, 2)
+    """
+    budget, order = positive("epsilon", epsilon), norm_order(p)
+    if (bounds is None) == (lonlat_bounds is None):
+        msg = "Give the box either as `bounds` or, in degrees, as `lonlat_bounds`."
+        raise InvalidInputError(msg)
+    if lonlat_bounds is not None:
+        if projection is not None:
+            msg = "`lonlat_bounds` brings its own projection; give `projection` with `bounds` only."
+            raise InvalidInputError(msg)
+        degrees = table("lonlat_bounds", lonlat_bounds, columns=2)
+        plane = Equirectangular.for_box(degrees[:, 0], degrees[:, 1])
+        projection, bounds = plane, plane.to_xy_km(degrees[:, 0], degrees[:, 1])
+    box = checked_box(bounds)
+    rate = budget if projection is None else _on_the_map(projection, box, budget)
+    return _with_certificate(
+        Noise(
+            outputs=np.empty((0, box.shape[1])),
+            bounds=box,
+            epsilon=budget,
+            p=order,
+            method="noise",
+            projection=projection,
+            distance="plane" if projection is None else "ground",
+            rate=rate,
+            report={"library": __version__, "rate": rate, "mean_distance": box.shape[1] / rate},
+        )
+    )
+
+
+def _with_certificate(mechanism: Any) -> Any:
+    certificate = require_proof(mechanism, f"method {mechanism.method!r}")
+    return replace(mechanism, report={**mechanism.report, "certificate": certificate.to_dict()})
+
+
+def _on_the_map(projection: Projection, bounds: FloatArray, epsilon: float) -> float:
+    """Return ε/κ, the budget per kilometre of the map, a hair below for a box that is moved to a lattice."""
+    kappa = distortion(projection, bounds).kappa
+    if not math.isfinite(kappa):
+        msg = "The box reaches a pole or half around the Earth, where no map keeps distances; take a smaller one."
+        raise InvalidInputError(msg)
+    return epsilon / kappa * (1 - _MOVED_BOX)
+
+
+def _with_bound(mechanism: Mechanism, problem: Problem, clusters: int) -> Mechanism:
+    """Add to the report how far the mechanism is from the best possible."""
+    bound = lower_bound(problem, mechanism.epsilon, clusters=clusters)
+    loss = mechanism.expected_loss(problem)
+    excess = loss / bound - 1 if bound > 0 else float("inf")
+    words = (
+        f"within {100 * excess:.2g} % of the best any ({mechanism.epsilon:g}, d_{mechanism.p:g})-private mechanism "
+        "with these outputs can do"
+    )
+    return replace(mechanism, report={**mechanism.report, "loss": loss, "lower_bound": bound, "optimality": words})
+
+
+def _options(method: str, kind: type, given: dict[str, Any]) -> Any:
+    known = tuple(option.name for option in fields(kind))
+    for name in given:
+        choice(f"option of method {method!r}", name, known)
+    return kind(**given)

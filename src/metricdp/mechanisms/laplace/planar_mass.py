@@ -1,0 +1,327 @@
+"""Exact probabilities of planar Laplace noise: what falls into each label of a lattice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from metricdp._validation import FloatArray
+from metricdp.mechanisms.laplace.squares import Lattice
+
+__all__ = ["PlanarMass", "count_panels", "panels_per_edge"]
+
+# Walls are cut into panels no longer than this over the rate, so that few quadrature nodes resolve the decay
+# e^{−rate·r} along them.
+_LONGEST = 0.6
+
+# Gauss–Legendre nodes that reach full accuracy from this many panel lengths away on: the integrand has a pole
+# at the point, and the error is about (4 · distance / length)^(−2 · nodes).
+_BY_DISTANCE = ((2.5, 8), (5.0, 6), (16.0, 4), (56.0, 3))
+# Nodes that resolve the decay along panels longer than this over the rate.
+_BY_LENGTH = ((0.0, 3), (0.08, 4), (0.36, 5))
+# Panels that carry a wall to infinity: lengths in units of 1/rate and of their distance from the box, and
+# nodes.
+_RAY_LENGTH, _RAY_GROWTH, _RAY_NODES = 8.0, 1.6, 12
+
+# Mass further out than this over the rate is below rounding, next to what a label's nearest wall contributes.
+_NEGLIGIBLE = 50.0
+
+# Marks panels that need not be looked at.
+_NO_NODES = -1
+
+# Points are taken together when they share a cell of this many panel lengths, and no wider than this over the
+# rate; at most so many at once, and so many (panel, point) pairs.
+_BLOCK_SIDE, _BLOCK_REACH, _BLOCK_POINTS, _BLOCK_NUMBERS = 4.0, 1.2, 64, 2**20
+
+# Terms of the series for panels near a point, where rate · r ≤ 0.6 · (2.5 + 1) + 1.2 · √2 < 4.
+_TERMS = 34
+
+# Stands for zero where a point lies exactly on a wall: a hair above it, as `Lattice.snap` has it.
+_HAIR = 1e-150
+
+
+@dataclass(frozen=True, eq=False)
+class PlanarMass:
+    """Label probabilities for noise of density rate²/(2π) e^{−rate ‖·‖_2}.
+
+    With T(r) = (1 + rate·r) e^{−rate·r} the tail of the radius, the mass of a region R around a point x is
+
+        z(x) = 1[x ∈ R] − (1/2π) ∮_{∂R} T(r) dθ,
+
+    so only the *walls* between squares of different labels matter. A wall at signed distance a across and
+    from t₁ to t₂ along adds c = (1/2π) ∫ T(r) a/r² dt to the label above it and −c to the label below: rows
+    sum to 1 as they are. Walls are cut into panels. Far from a point c is a Gauss–Legendre sum of terms of
+    one sign, so it keeps its relative accuracy however small T is; near it, c = (Δθ − ∫ (1 − T) a/r² dt) / 2π
+    with the integral as a power series in rate·r whose terms ∫ r^m dt are closed forms. Squares on the border
+    reach out to infinity; so do the walls between them.
+    """
+
+    lattice: Lattice
+    labels: NDArray[np.intp]
+    rate: float
+    n_outputs: int
+    box: FloatArray
+
+    def rows(self, points: FloatArray) -> FloatArray:
+        """Return the label probabilities of each point."""
+        rows = np.zeros((len(points), self.n_outputs))
+        home = self.labels.ravel()[self.lattice.snap(points)]
+        rows[np.arange(len(points)), home] = 1.0
+        if self._panels.count:
+            for block in self._blocks(points):
+                rows[block] += (self._gather @ self._contributions(points[block])).T
+        return rows
+
+    def _blocks(self, points: FloatArray) -> Iterator[NDArray[np.intp]]:
+        """Yield the numbers of points that lie close together."""
+        limit = max(1, min(_BLOCK_POINTS, _BLOCK_NUMBERS // self._panels.count))
+        cell = np.floor((points - self.lattice.window[0]) / self._block_side)
+        order = np.lexsort(cell.T)
+        moved = (np.diff(cell[order], axis=0) != 0).any(axis=1)
+        for group in np.split(order, np.flatnonzero(moved) + 1):
+            for start in range(0, len(group), limit):
+                yield group[start : start + limit]
+
+    def _contributions(self, points: FloatArray) -> FloatArray:
+        """Return 2πc of every panel for a block of points, (panels, points); negligible ones are zero."""
+        panels = self._panels
+        nearest = self._nearest(points)
+        nodes = np.where(self._matters(points, nearest), self._nodes(nearest), _NO_NODES)
+        result = np.zeros((panels.count, len(points)))
+        for count in np.unique(nodes[nodes != _NO_NODES]):
+            which = np.flatnonzero(nodes == count)
+            offsets = panels.seen_from(points, which)
+            result[which] = _far(*offsets, self.rate, int(count)) if count else _near(*offsets, self.rate)
+        return result
+
+    def _nearest(self, points: FloatArray) -> FloatArray:
+        """Return a lower bound on the distance between each panel and any point of a block."""
+        low, high = self._panels.corners
+        gap = np.maximum(np.maximum(low - points.max(axis=0), points.min(axis=0) - high), 0.0)
+        return np.hypot(gap[:, 0], gap[:, 1])
+
+    def _nodes(self, nearest: FloatArray) -> NDArray[np.intp]:
+        """Return the Gauss–Legendre nodes that each panel needs; 0 where it is too near for them."""
+        panels = self._panels
+        nodes = _step(_BY_DISTANCE, nearest / panels.length)
+        np.maximum(nodes, self._least_nodes, out=nodes, where=nodes > 0)
+        nodes[panels.ray] = _RAY_NODES
+        return nodes
+
+    def _matters(self, points: FloatArray, nearest: FloatArray) -> NDArray[np.bool_]:
+        """Return which panels add more than rounding to one of their labels, somewhere in a block."""
+        panels, reach = self._panels, _NEGLIGIBLE / self.rate
+        if nearest.max() <= reach:
+            return np.ones(panels.count, dtype=bool)
+        low, high = panels.corners
+        span = np.maximum(high - points.min(axis=0), points.max(axis=0) - low)
+        furthest = np.hypot(span[:, 0], span[:, 1])
+        horizon = np.full(self.n_outputs, np.inf)
+        np.minimum.at(horizon, panels.below, furthest)
+        np.minimum.at(horizon, panels.above, furthest)
+        return nearest <= np.maximum(horizon[panels.below], horizon[panels.above]) + reach
+
+    @cached_property
+    def _least_nodes(self) -> NDArray[np.intp]:
+        return _step(_BY_LENGTH, self.rate * self._panels.length)
+
+    @cached_property
+    def _block_side(self) -> float:
+        shortest = float(self._panels.length[~self._panels.ray].min())
+        return min(_BLOCK_SIDE * shortest, _BLOCK_REACH / self.rate)
+
+    @cached_property
+    def _panels(self) -> _Panels:
+        return _Panels.between(self.labels, self.lattice, self.rate, self.box)
+
+    @cached_property
+    def _gather(self) -> sparse.csr_array:
+        """The (outputs, panels) matrix that adds c to the label above a panel and −c to the one below."""
+        panels = self._panels
+        count = panels.count
+        value = np.repeat([1.0, -1.0], count) / (2 * math.pi)
+        where = (np.concatenate([panels.above, panels.below]), np.tile(np.arange(count), 2))
+        return sparse.csr_array((value, where), shape=(self.n_outputs, count))
+
+
+@dataclass(frozen=True, eq=False)
+class _Panels:
+    """Pieces of walls. `normal` is the axis across which labels change, from `below` to `above`."""
+
+    normal: NDArray[np.intp]
+    position: FloatArray
+    start: FloatArray
+    stop: FloatArray
+    below: NDArray[np.intp]
+    above: NDArray[np.intp]
+    ray: NDArray[np.bool_]
+
+    @classmethod
+    def between(cls, labels: NDArray[np.intp], lattice: Lattice, rate: float, box: FloatArray) -> _Panels:
+        """Cut every wall between squares of different labels into panels."""
+        parts: list[tuple[Any, ...]] = []
+        for normal in (0, 1):
+            table = labels if normal == 0 else labels.T
+            sides = lattice.edges[1 - normal]
+            row, column = np.nonzero(table[1:] != table[:-1])
+            position, below, above = (
+                lattice.edges[normal][row + 1],
+                table[row, column],
+                table[row + 1, column],
+            )
+            shares = np.linspace(0.0, 1.0, panels_per_edge(rate * float(lattice.pitch[1 - normal])) + 1)
+            for ends in pairwise(shares):
+                start, stop = (sides[column] * (1 - share) + sides[column + 1] * share for share in ends)
+                parts.append((normal, position, start, stop, below, above, False))
+            rays = _ray_cuts(lattice, rate, box, normal)
+            first, last = column == 0, column == len(sides) - 2
+            for near, far in pairwise(rays):
+                parts.append(
+                    (
+                        normal,
+                        position[first],
+                        sides[0] - far,
+                        sides[0] - near,
+                        below[first],
+                        above[first],
+                        True,
+                    )
+                )
+                parts.append(
+                    (
+                        normal,
+                        position[last],
+                        sides[-1] + near,
+                        sides[-1] + far,
+                        below[last],
+                        above[last],
+                        True,
+                    )
+                )
+        columns = zip(*(np.broadcast_arrays(*part) for part in parts), strict=True)
+        return cls(*(np.concatenate(column) for column in columns))
+
+    @property
+    def count(self) -> int:
+        """How many panels there are."""
+        return len(self.position)
+
+    @cached_property
+    def length(self) -> FloatArray:
+        """Length of each panel."""
+        return self.stop - self.start
+
+    @cached_property
+    def corners(self) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper end of each panel, (panels, 2) each."""
+        first = self.normal[:, None] == np.arange(2)
+        low, high = (np.where(first, self.position[:, None], end[:, None]) for end in (self.start, self.stop))
+        return low, high
+
+    def seen_from(self, points: FloatArray, which: NDArray[np.intp]) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the offsets (panels, points): a across, t₁ and t₂ along, of some panels from each point."""
+        normal = self.normal[which]
+        across = self.position[which, None] - points.T[normal]
+        beside = points.T[1 - normal]
+        return across, self.start[which, None] - beside, self.stop[which, None] - beside
+
+
+def _step(table: tuple[tuple[float, int], ...], at: FloatArray) -> NDArray[np.intp]:
+    """Return the value of the last entry that starts at or before each number; 0 before the first."""
+    starts, values = zip(*table, strict=True)
+    return np.array([0, *values])[np.searchsorted(starts, at, side="right")]
+
+
+def panels_per_edge(length: float) -> int:
+    """Return into how many panels an edge of this length over the rate is cut."""
+    return math.ceil(length / _LONGEST)
+
+
+def count_panels(labels: NDArray[np.intp], lattice: Lattice, rate: float, box: FloatArray) -> int:
+    """Return how many panels the walls between squares of different labels are cut into, without cutting them."""
+    total = 0
+    for normal in (0, 1):
+        table = labels if normal == 0 else labels.T
+        wall = table[1:] != table[:-1]
+        rays = int(wall[:, 0].sum()) + int(wall[:, -1].sum())
+        total += int(wall.sum()) * panels_per_edge(rate * float(lattice.pitch[1 - normal]))
+        total += rays * (len(_ray_cuts(lattice, rate, box, normal)) - 1)
+    return total
+
+
+def _ray_cuts(lattice: Lattice, rate: float, box: FloatArray, normal: int) -> FloatArray:
+    """Return distances from the window's border at which rays are cut.
+
+    Panels grow with their distance from the box, up to a fixed multiple of 1/rate. The last one ends where
+    every point of the box is further away than from the ray's start by what is negligible.
+    """
+    along = 1 - normal
+    margin = float(min(box[0, along] - lattice.window[0, along], lattice.window[1, along] - box[1, along]))
+    aside = float(max(lattice.window[1, normal] - box[0, normal], box[1, normal] - lattice.window[0, normal]))
+    end = math.sqrt((math.hypot(margin, aside) + _NEGLIGIBLE / rate) ** 2 - aside**2) - margin
+    cuts = [0.0]
+    while cuts[-1] < end:
+        cuts.append(cuts[-1] + min(_RAY_LENGTH / rate, _RAY_GROWTH * (margin + cuts[-1])))
+    return np.array(cuts)
+
+
+@cache
+def _gauss_legendre(nodes: int) -> tuple[FloatArray, FloatArray]:
+    return np.polynomial.legendre.leggauss(nodes)
+
+
+def _far(across: FloatArray, start: FloatArray, stop: FloatArray, rate: float, nodes: int) -> FloatArray:
+    """Return ∫ T(r) a/r² dt by Gauss–Legendre."""
+    places, weights = _gauss_legendre(nodes)
+    middle, half = (start + stop) / 2, (stop - start) / 2
+    square = across**2
+    total = np.zeros_like(across)
+    for place, weight in zip(places, weights, strict=True):
+        along = middle + place * half
+        along *= along
+        along += square
+        reach = np.sqrt(along)
+        reach *= rate
+        term = np.exp(-reach)
+        reach += 1.0
+        term *= reach
+        term /= along
+        term *= weight
+        total += term
+    total *= across
+    total *= half
+    return total
+
+
+def _near(across: FloatArray, start: FloatArray, stop: FloatArray, rate: float) -> FloatArray:
+    """Return Δθ − ∫ (1 − T) a/r² dt, with (1 − T)/r² = rate² Σ_m (−1)^m (m + 1)/(m + 2)! (rate·r)^m."""
+    across = np.where(across == 0, -_HAIR, across)
+    size = np.abs(across)
+    start, stop = (np.where(along == 0, -_HAIR, along) for along in (start, stop))
+    angle = np.arctan2(stop, size) - np.arctan2(start, size)
+    return np.sign(across) * (angle - size * (_smooth(size, stop, rate) - _smooth(size, start, rate)))
+
+
+def _smooth(size: FloatArray, along: FloatArray, rate: float) -> FloatArray:
+    """Return ∫_0^along (1 − T(r))/r² dt, by M_m = ∫ r^m dt = (along · r^m + m a² M_{m−2}) / (m + 1)."""
+    size, along = rate * size, rate * along
+    reach = np.hypot(size, along)
+    square = size**2
+    older, old = np.arcsinh(along / size), along.copy()  # M_{−1}, M_0
+    power = np.ones_like(reach)
+    coefficient = 0.5
+    total = coefficient * old
+    for m in range(1, _TERMS):
+        power *= reach
+        older, old = old, (along * power + m * square * older) / (m + 1)
+        coefficient *= -(m + 1) / (m * (m + 2))
+        total += coefficient * old
+    return rate * total

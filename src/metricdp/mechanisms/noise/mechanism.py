@@ -1,0 +1,118 @@
+"""Noise without outputs: the noisy lattice point itself is the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from metricdp._validation import FloatArray, positive, reject
+from metricdp.drawing.randomness import NotPrivate, RandomSource
+from metricdp.errors import InvalidInputError
+from metricdp.geometry.lattice import snap, to_integers
+from metricdp.mechanisms.base import Mechanism
+from metricdp.mechanisms.laplace.mechanism import DRAWN_AT_ONCE, noise_on, noise_step
+from metricdp.mechanisms.noise.exact import LatticeNoise
+
+__all__ = ["Noise"]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Noise(Mechanism):
+    """Report the point plus noise of probability ∝ e^{−rate ‖·‖_p}: coordinates in, coordinates out.
+
+    rate : of the noise, per unit of distance.
+    outputs : none, an empty (0, N) array.
+
+    Guarantee
+    ---------
+    Points outside the box are taken to it, points are rounded to a lattice, and the noise is a point of that lattice,
+    drawn exactly; see `LatticeLaplace`, which this is without its squares. Reports may lie outside the box.
+    """
+
+    rate: float
+
+    kind: ClassVar[str] = "noise"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.outputs):
+            raise reject("outputs", "empty, because noise reports coordinates", f"{len(self.outputs)} outputs")
+        _ = self.noise  # refuses a rate that has no lattice before the first point comes
+
+    def __repr__(self) -> str:
+        return f"Noise(epsilon={self.epsilon:g}, p={self.p:g}, axes={self.bounds.shape[1]})"
+
+    @cached_property
+    def step(self) -> float:
+        """The spacing of the lattice to which points are rounded."""
+        return noise_step(self.bounds, self.rate)
+
+    @cached_property
+    def noise(self) -> LatticeNoise:
+        """The noise, in steps of the lattice."""
+        return noise_on(self.step, self.rate, self.p, self.bounds.shape[1])
+
+    @property
+    def mean_distance(self) -> float:
+        """How far reports lie from points on average, in d_p: N / rate."""
+        return self.bounds.shape[1] / self.rate
+
+    def sample(self, x: ArrayLike, rng: RandomSource | None = None, *, outside: str = "clamp") -> NDArray[Any]:
+        """Draw one noisy point for every point and return its coordinates, (m, N).
+
+        Guarantee
+        ---------
+        Draws are independent and follow the stated law exactly. With `rng=None` the bits come from the operating
+        system's generator; an `InsecureSeed` makes the draw repeatable and therefore not private.
+        """
+        points = self._checked(x, outside)
+        drawn = np.empty(points.shape)
+        source = self._drawn_into(drawn, points, rng)
+        return drawn if source.secure else drawn.view(NotPrivate)
+
+    def sample_lonlat(
+        self, lonlat: ArrayLike, rng: RandomSource | None = None, *, outside: str = "clamp"
+    ) -> NDArray[Any]:
+        """Draw one noisy point for every point, degrees in (longitude first) and degrees out."""
+        noisy = self.sample(self._from_lonlat(lonlat), rng, outside=outside)
+        degrees = self.projection.to_lonlat(noisy) if len(noisy) else np.empty((0, 2))
+        # Noise may carry a report beyond a pole; a latitude ends there.
+        np.clip(degrees[:, 1], -90, 90, out=degrees[:, 1])
+        return degrees.view(type(noisy))
+
+    @property
+    def _moved_by(self) -> float:
+        return self.step / 2
+
+    @property
+    def _drawn_at_once(self) -> int:
+        return DRAWN_AT_ONCE
+
+    def snap(self, points: FloatArray) -> FloatArray:
+        """Return the lattice points that stand for points of the box."""
+        return snap(points, self.step)
+
+    def _draw(self, points: FloatArray, source: RandomSource) -> NDArray[Any]:
+        return (to_integers(points, self.step) + self.noise.draw(len(points), source)) * self.step
+
+    def _rows(self, points: FloatArray) -> FloatArray:  # noqa: ARG002 - there is nothing to compute
+        msg = "Noise reports coordinates instead of choosing among outputs, so it has neither probabilities nor a loss."
+        raise InvalidInputError(msg)
+
+    @property
+    def _rows_at_once(self) -> int:
+        return DRAWN_AT_ONCE
+
+    def settings(self) -> dict[str, Any]:
+        """Return the rate."""
+        return {"rate": self.rate}
+
+    @classmethod
+    def from_settings(cls, common: dict[str, Any], settings: Mapping[str, Any]) -> Noise:
+        """Rebuild from a file's fields."""
+        return cls(**common, rate=positive("rate", settings["rate"]))

@@ -1,1 +1,0 @@
-"""From a problem and ε to a mechanism, one family of methods per file."""

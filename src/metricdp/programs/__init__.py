@@ -1,1 +1,0 @@
-"""Optimisation problems as sparse matrices, one file each; none knows how it is solved."""
