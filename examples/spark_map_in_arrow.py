@@ -14,7 +14,7 @@ from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
 
 from metricdp import load
-from metricdp.files.storage import content_hash
+from metricdp.files import content_hash
 from metricdp.perturb import Perturbation, load_known
 
 SCHEMA = "output_id int, lon double, lat double"

@@ -26,7 +26,7 @@ import numpy as np
 import metricdp as mdp
 from conftest import random_problem
 from forging import archive_of, npy, opened, parts_of, sealed
-from metricdp.files.storage import content_hash
+from metricdp.files import content_hash
 from metricdp.geometry.projection import Equirectangular
 from metricdp.mechanisms.gridded.mechanism import Cellwise
 

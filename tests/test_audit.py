@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from metricdp.mechanisms.gridded.fit import ConstOptOptions, GridLpOptions, fit_constopt, fit_grid_lp
 
 from metricdp import Grid, InvalidInputError, Problem, fit
 from metricdp.auditing.pairs import _Source, audit
 from metricdp.geometry.projection import Equirectangular
-from metricdp.mechanisms.gridded.fit import ConstOptOptions, GridLpOptions, fit_constopt, fit_grid_lp
 from metricdp.mechanisms.gridded.mechanism import Cellwise
 
 

@@ -7,11 +7,11 @@ import math
 
 import numpy as np
 import pytest
+from metricdp.mechanisms.gridded.fit import ConstOptOptions, GridLpOptions, fit_constopt, fit_grid_lp
 from scipy.optimize import linprog
 
 from metricdp import Grid, InvalidInputError, Problem, ProblemTooLargeError, SolverError, certify
 from metricdp.mechanisms.gridded.copt_program import least_worst_loss
-from metricdp.mechanisms.gridded.fit import ConstOptOptions, GridLpOptions, fit_constopt, fit_grid_lp
 from metricdp.mechanisms.gridded.mechanism import Cellwise
 from metricdp.optimise import lazy_constraints as lazy_lp
 from metricdp.optimise.engines import Solution, Status

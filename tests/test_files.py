@@ -19,7 +19,7 @@ from conftest import random_problem
 from forging import archive_of, npy, opened, parts_of, sealed
 from metricdp.cli import main
 from metricdp.files import archive as _archive
-from metricdp.files.storage import content_hash, read_file
+from metricdp.files import content_hash, read_file
 from metricdp.geometry.projection import Equirectangular
 
 HERE = Path(__file__).parent
@@ -171,7 +171,7 @@ def test_earlier_formats_are_still_read(name, tmp_path):
 def test_a_failed_save_leaves_the_old_file_and_nothing_else(mechanism, tmp_path, monkeypatch):
     target = tmp_path / "m.mdp"
     target.write_text("precious")
-    monkeypatch.setattr("metricdp.files.storage.write_archive", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr("metricdp.files.writing.write_archive", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         mechanism.save(target)
     assert target.read_text() == "precious"

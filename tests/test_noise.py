@@ -9,7 +9,7 @@ from pyproj import Geod
 from scipy import stats
 
 import metricdp as mdp
-from metricdp.files.storage import content_hash
+from metricdp.files import content_hash
 
 ROME = [[12.2, 41.6], [12.8, 42.1]]
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import metricdp as mdp
-from metricdp.files.storage import content_hash
+from metricdp.files import content_hash
 from metricdp.geometry.norms import norm
 
 pytest.importorskip("fastapi", reason="needs the extra `service`")

@@ -11,7 +11,7 @@ from scipy import stats
 import metricdp as mdp
 from conftest import random_problem
 from metricdp.errors import InvalidInputError, NotCertified
-from metricdp.files.storage import content_hash
+from metricdp.files import content_hash
 from metricdp.service import LedgerOptions, Settings, create_app
 from service_tools import CENTRE, call, city, noisy_city, plane, post, saved, with_service
 from test_perturb import nearest, points

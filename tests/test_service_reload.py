@@ -13,7 +13,7 @@ import pytest
 
 import metricdp as mdp
 from conftest import random_problem
-from metricdp.files.storage import content_hash
+from metricdp.files import content_hash
 from metricdp.service import Settings
 from service_tools import CENTRE, city, eventually, ledger_options, noisy_city, plane, running, saved, with_service
 

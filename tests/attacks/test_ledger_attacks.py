@@ -22,7 +22,7 @@ import pytest
 
 import metricdp as mdp
 from conftest import random_problem
-from metricdp.files.storage import content_hash
+from metricdp.files import content_hash
 from metricdp.geometry.projection import Equirectangular
 from metricdp.ledger import batch as _ledger_batch
 from metricdp.ledger import database as _ledger_file

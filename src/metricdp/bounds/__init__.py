@@ -1,0 +1,1 @@
+"""How far from the best possible: losses that no private mechanism can beat."""

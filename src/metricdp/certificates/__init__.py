@@ -1,0 +1,1 @@
+"""Proofs: the claim, its proof from a mechanism's numbers, its statement in metres, and counterexamples."""

@@ -1,16 +1,20 @@
-"""What every proof answers, and the table that finds the proof for a kind of mechanism."""
+"""What every proof answers, and the sentences in which it is told.
+
+A proof is a function `prove` in the folder of its family. It takes a mechanism and shows, from the mechanism's numbers
+alone, the claim in the plane: between any two points of the box, as given, no report is more than e^{ε (d_p + r)} times
+likelier from one than from the other, with ε = `Mechanism.plane_epsilon` and r = `Mechanism.rounding`.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import singledispatch
 from typing import Any
 
 from metricdp.mechanisms.base import Mechanism
 
-__all__ = ["ROUNDOFF", "Finding", "at_least", "examine", "float_below", "proved", "refused"]
+__all__ = ["ROUNDOFF", "Finding", "at_least", "float_below", "proved", "refused"]
 
 # Unit roundoff of float64.
 ROUNDOFF = 2.0**-53
@@ -25,17 +29,6 @@ class Finding:
     worst_ratio: float
     worst_where: dict[str, Any]
     checked: int
-
-
-@singledispatch
-def examine(mechanism: Mechanism) -> Finding:
-    """Prove that a mechanism keeps its claim in the plane, from its numbers alone; one implementation per kind.
-
-    The claim: between any two points of the box, as given, no report is more than e^{ε (d_p + r)} times likelier from
-    one than from the other, with ε = `Mechanism.plane_epsilon` and r = `Mechanism.rounding`.
-    """
-    msg = f"no proof is known for mechanisms of kind {mechanism.kind!r}"
-    raise TypeError(msg)
 
 
 def proved(mechanism: Mechanism, reason: str) -> str:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from metricdp._validation import FloatArray
+from metricdp.certificates.claims import Finding, refused
 from metricdp.geometry.norms import dual_exponent, norm
 from metricdp.mechanisms.base import Mechanism
 
-__all__ = ["steepest_pair"]
+__all__ = ["steepest_pair", "too_steep"]
 
 # Numbers held at once: 32 MB of gradients.
 _MOST_NUMBERS = 2**22
@@ -58,3 +59,13 @@ def _tight_direction(gradient: FloatArray, p: float) -> FloatArray:
         return np.where(np.arange(len(gradient)) == np.abs(gradient).argmax(), np.sign(gradient), 0.0)
     scale = max(float(np.abs(gradient).max()), 1e-300)
     return np.asarray(np.sign(gradient) * np.abs(gradient / scale) ** (q - 1))
+
+
+def too_steep(mechanism: Mechanism, ratio: float) -> Finding:
+    """Return the finding of a mechanism whose rate is `ratio` times what is allowed, with a pair that shows it."""
+    low, high = mechanism.bounds
+    points = np.random.default_rng(0).uniform(low, high, size=(1000, len(low)))
+    worst, where, tried = steepest_pair(mechanism, points, 1e-5 * float((high - low).min()))
+    found = "the pair shown violates it." if worst > 1 else "no violating pair was found either."
+    claim = refused(mechanism, f"the stored rate gives {ratio:.6g} of epsilon; {found}")
+    return Finding(holds=False, claim=claim, worst_ratio=worst, worst_where=where, checked=1 + tried)

@@ -11,7 +11,7 @@ from metricdp.auditing.pairs import audit
 from metricdp.auditing.samples import SampleAudit, audit_samples
 from metricdp.cli._console import out, print_json, progress_bar
 from metricdp.cli._problem import JsonFlag, MechanismFile
-from metricdp.files.storage import load
+from metricdp.files.reading import load
 from metricdp.mechanisms.base import Mechanism
 
 __all__ = ["audit_command"]

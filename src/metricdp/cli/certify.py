@@ -11,8 +11,8 @@ import typer
 from metricdp.certificates.proving import Certificate, certify
 from metricdp.cli._console import out, print_json
 from metricdp.cli._problem import JsonFlag, MechanismFile
-from metricdp.files.storage import MechanismFile as Contents
-from metricdp.files.storage import read_file
+from metricdp.files.reading import MechanismFile as Contents
+from metricdp.files.reading import read_file
 
 __all__ = ["certify_command"]
 

@@ -17,7 +17,8 @@ from metricdp.cli._console import out, progress_bar
 from metricdp.evaluate.compare import compare
 from metricdp.evaluate.figures import loss_figure, map_figure, ppr_figure
 from metricdp.evaluate.tables import markdown_table, rich_table
-from metricdp.mechanisms.fitting import METHODS, fit
+from metricdp.mechanisms.families import METHODS
+from metricdp.mechanisms.fitting import fit
 from metricdp.problem import Problem
 
 __all__ = ["compare_command"]

@@ -15,7 +15,7 @@ from metricdp.cli._problem import JsonFlag
 from metricdp.evaluate.compare import compare
 from metricdp.evaluate.figures import loss_figure, map_figure
 from metricdp.evaluate.tables import markdown_table, rich_table
-from metricdp.files.storage import load
+from metricdp.files.reading import load
 from metricdp.mechanisms.fitting import fit
 
 __all__ = ["demo_command"]

@@ -11,7 +11,8 @@ from metricdp._validation import reject
 from metricdp.cli import _problem as options
 from metricdp.cli._console import out, print_json, progress_bar
 from metricdp.mechanisms.base import Mechanism
-from metricdp.mechanisms.fitting import METHODS, fit
+from metricdp.mechanisms.families import METHODS
+from metricdp.mechanisms.fitting import fit
 from metricdp.problem import Problem
 
 __all__ = ["fit_command", "summary"]

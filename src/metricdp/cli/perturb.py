@@ -15,7 +15,7 @@ from metricdp._validation import reject
 from metricdp.cli._console import errors, out, print_json
 from metricdp.cli._ledger import Beyond, LedgerFile, MaxEpsilon, StickyKm, refuse_without_ledger
 from metricdp.cli._problem import JsonFlag, MechanismFile
-from metricdp.files.storage import load
+from metricdp.files.reading import load
 from metricdp.ledger.budgets import Ledger
 from metricdp.perturb.columns import printable
 from metricdp.perturb.folder import perturb_folder

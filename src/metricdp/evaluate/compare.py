@@ -24,7 +24,8 @@ from metricdp.auditing.pairs import Ratios, audit
 from metricdp.bounds.lower_bounds import lower_bound
 from metricdp.certificates.proving import certify
 from metricdp.errors import InvalidInputError, SolverError
-from metricdp.mechanisms.fitting import METHODS, fit
+from metricdp.mechanisms.families import METHODS
+from metricdp.mechanisms.fitting import fit
 from metricdp.mechanisms.options import ProgressCallback
 from metricdp.problem import Problem
 

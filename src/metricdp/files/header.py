@@ -5,30 +5,22 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metricdp._validation import FloatArray, choice, norm_order, positive, reject, table
+from metricdp._validation import FloatArray, norm_order, positive, reject, table
 from metricdp._version import __version__
 from metricdp.geometry.projection import Equirectangular
-from metricdp.mechanisms.aipo.mechanism import LogConvex
-from metricdp.mechanisms.base import Mechanism
-from metricdp.mechanisms.exponential.mechanism import Exponential
-from metricdp.mechanisms.gridded.mechanism import Cellwise
-from metricdp.mechanisms.laplace.mechanism import LatticeLaplace
-from metricdp.mechanisms.noise.mechanism import Noise
-from metricdp.mechanisms.spline.mechanism import Spline
 
-__all__ = ["FORMAT", "FORMATS", "describe", "from_format_1", "rebuild"]
+if TYPE_CHECKING:
+    from metricdp.mechanisms.base import Mechanism
 
+__all__ = ["FORMAT", "describe", "plain", "rebuild", "require_types"]
+
+# The format that files are written in.
 FORMAT = 3
-FORMATS = (1, 2, 3)
-
-_KINDS: dict[str, type[Mechanism]] = {
-    kind.kind: kind for kind in (Cellwise, Exponential, LatticeLaplace, LogConvex, Noise, Spline)
-}
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "box": (list,),
@@ -47,11 +39,6 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "sha256": (str,),
     "units": (str, type(None)),
 }
-_FORMAT_1_FIELDS = {"epsilon", "format", "kind", "method", "p", "projection", "report", "settings"}
-
-# The only library version that wrote format 1; its files do not say so.
-_FORMAT_1_LIBRARY = "0.1.0"
-
 _DECIMAL = re.compile(r"\d{1,400}(\.\d{1,400})?(e[+-]?\d{1,3})?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}")
 
@@ -78,7 +65,7 @@ def describe(mechanism: Mechanism, number: int = FORMAT) -> tuple[dict[str, Any]
         # Before format 3 every ε was per unit of the plane.
         **({"distance": mechanism.distance} if number >= 3 else {}),
         "units": None if mechanism.projection is None else "km",
-        "grid": _grid_summary(mechanism),
+        "grid": mechanism.grid_summary(),
         # A mechanism that was read from a file keeps the version that made it.
         "library": report.pop("library", __version__),
         "certificate": report.pop("certificate", None),
@@ -86,16 +73,6 @@ def describe(mechanism: Mechanism, number: int = FORMAT) -> tuple[dict[str, Any]
         "settings": plain({name: value for name, value in settings.items() if name not in arrays}),
     }
     return header, {"outputs": mechanism.outputs, **arrays}
-
-
-def _grid_summary(mechanism: Mechanism) -> dict[str, Any] | None:
-    """Return the cells along each axis and the degree, where there are such."""
-    if isinstance(mechanism, LatticeLaplace):
-        return {"cells": list(mechanism.labels.shape)}
-    if isinstance(mechanism, Spline):
-        return {"cells": list(mechanism.grid.cells), "degree": mechanism.degree}
-    grid = getattr(mechanism, "grid", None)
-    return None if grid is None else {"cells": list(grid.cells)}
 
 
 def plain(value: Any) -> Any:
@@ -113,43 +90,24 @@ def plain(value: Any) -> Any:
     raise reject("report", "made of numbers, text, lists and dictionaries", f"a {type(value).__name__}")
 
 
-def from_format_1(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
-    """Return the fields of this format from a header of the first one, which had the box among the arrays."""
-    unknown = set(header) ^ _FORMAT_1_FIELDS
-    if unknown:
-        raise reject(
-            "header", f"made of {', '.join(sorted(_FORMAT_1_FIELDS))}", f"others: {', '.join(sorted(unknown))}"
-        )
-    _require_types(header)
-    report = plain(header["report"])
-    return {
-        **header,
-        "box": arrays.pop("bounds").tolist(),
-        "library": _FORMAT_1_LIBRARY,
-        "certificate": report.pop("certificate", None),
-        "report": report,
-    }
-
-
-def rebuild(header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Mechanism:
-    """Return the mechanism that a header and its arrays describe, once each of them has been checked."""
-    _require_types(header)
+def rebuild(header: dict[str, Any], arrays: Mapping[str, NDArray[Any]], kind: type[Mechanism]) -> Mechanism:
+    """Return the mechanism of class `kind` that a header and its arrays describe, each of them checked."""
+    require_types(header)
     box = _box(header["box"])
     epsilon = _epsilon(header["epsilon"])
     p = norm_order(header["p"])
     report = {**header["report"], "library": _name("library", header["library"])}
     if header["certificate"] is not None:
         report["certificate"] = _certificate(header["certificate"], epsilon, p)
-    kind = _KINDS[choice("kind", header["kind"], _kinds_of(header["format"]))]
     common = {
-        "outputs": _outputs(arrays["outputs"], box.shape[1], empty=kind is Noise),
+        "outputs": _outputs(arrays["outputs"], box.shape[1], empty=not kind.has_outputs),
         "bounds": box,
         "epsilon": epsilon,
         "p": p,
         "method": _name("method", header["method"]),
         "report": report,
         "projection": _projection(header["projection"], box.shape[1]),
-        "distance": header["distance"] if header["format"] >= 3 else "plane",
+        "distance": header["distance"],
     }
     settings = _settings(header["settings"], arrays)
     mechanism = kind.from_settings(common, settings)
@@ -162,12 +120,8 @@ def rebuild(header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Mecha
     return mechanism
 
 
-def _kinds_of(number: int) -> tuple[str, ...]:
-    """Return the kinds of mechanisms that a format knows."""
-    return tuple(name for name, kind in _KINDS.items() if number >= 3 or kind is not Noise)
-
-
-def _require_types(header: dict[str, Any]) -> None:
+def require_types(header: dict[str, Any]) -> None:
+    """Raise unless every field is known and of its type."""
     for name, value in header.items():
         if name not in _TYPES:
             raise reject("header", f"made of {', '.join(_TYPES)}", f"also {name!r}")

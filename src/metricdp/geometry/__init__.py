@@ -1,0 +1,1 @@
+"""Where points live: norms, grids, splines, the lattice that points are rounded to, projections and the Earth."""

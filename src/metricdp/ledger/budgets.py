@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from metricdp._validation import FloatArray, choice, positive, reject, table
 from metricdp.drawing.randomness import RandomSource
-from metricdp.files.storage import content_hash
+from metricdp.files.reading import content_hash
 from metricdp.ledger.batch import Requests, keyed, moved, numbered, pack
 from metricdp.ledger.database import LedgerFile, State, Terms, charge, enrolled
 from metricdp.mechanisms.base import Mechanism

@@ -1,1 +1,1 @@
-"""Immutable mechanisms, one file per kind; none knows how it was optimised."""
+"""Mechanisms: one folder for each family, the registry of families, and the front door `fit`."""

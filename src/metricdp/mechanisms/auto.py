@@ -5,20 +5,20 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from metricdp._clock import Clock
 from metricdp._validation import FloatArray, positive
-from metricdp.certificates.proofs import examine
 from metricdp.errors import InvalidInputError, SolverError
 from metricdp.geometry.grid import Grid
-from metricdp.mechanisms.aipo.fit import AipoOptions, fit_aipo
+from metricdp.mechanisms.aipo.fit import AipoOptions, fit_aipo_equal
 from metricdp.mechanisms.base import Mechanism
-from metricdp.mechanisms.exponential.fit import CLOSED_FORMS
-from metricdp.mechanisms.options import ProgressCallback, free_memory_gb
+from metricdp.mechanisms.exponential.fit import TruncatedOptions, fit_em, fit_em_remap, fit_tem
+from metricdp.mechanisms.laplace.fit import LaplaceOptions, fit_laplace, fit_laplace_remap
+from metricdp.mechanisms.options import ClosedFormOptions, ProgressCallback, free_memory_gb
 from metricdp.mechanisms.spline.fit import Design, SplineOptions, design_on, memory_estimate_gb
 from metricdp.mechanisms.spline.mechanism import Spline
 from metricdp.problem import Problem
@@ -64,23 +64,24 @@ class AutoOptions:
             self.progress(min(clock.spent / self.time_limit, 1.0), words)
 
 
-def fit_auto(problem: Problem, epsilon: float, options: AutoOptions) -> Mechanism:
-    """Return the certified mechanism of least loss among closed forms and splines refined while time remains."""
+def fit_auto(problem: Problem, epsilon: float, options: AutoOptions) -> tuple[Mechanism, ...]:
+    """Return closed forms and the best of splines that are refined while time remains, the least loss first."""
     clock = Clock(options.time_limit)
     closed = [_measured(mechanism, problem) for mechanism in _closed_forms(problem, epsilon, options)]
     tried: list[dict[str, Any]] = []
-    best: Mechanism | None = _best_spline(problem, epsilon, options, clock, tried)
+    spline = _best_spline(problem, epsilon, options, clock, tried)
+    found: list[Mechanism] = [] if spline is None else [spline]
     for form in sorted(closed, key=lambda form: form.loss):
         loss, error = form.loss, form.error
-        if best is not None and abs(loss - best.report["loss"]) <= _DECIDED * error:
+        if spline is not None and abs(loss - spline.report["loss"]) <= _DECIDED * error:
             loss, error = form.mechanism.expected_loss(problem), 0.0
         tried.append({"method": form.mechanism.method, "loss": loss, "loss_error": error})
         options.say(clock, f"{form.mechanism.method}: loss {loss:.4f}")
-        if (best is None or loss < best.report["loss"]) and examine(form.mechanism).holds:
-            best = replace(form.mechanism, report={**form.mechanism.report, "loss": loss, "loss_error": error})
-    if best is None:
-        raise SolverError("No method gave a certified mechanism.")
-    return replace(best, report={**best.report, "tried": tried, "seconds": clock.spent})
+        found.append(form.mechanism.with_report(loss=loss, loss_error=error))
+    if not found:
+        raise SolverError("No method gave a mechanism.")
+    ranked = sorted(found, key=lambda mechanism: mechanism.report["loss"])
+    return tuple(mechanism.with_report(tried=tried, seconds=clock.spent) for mechanism in ranked)
 
 
 @dataclass(frozen=True)
@@ -102,16 +103,15 @@ def _measured(mechanism: Mechanism, problem: Problem) -> _Form:
 
 
 def _closed_forms(problem: Problem, epsilon: float, options: AutoOptions) -> Iterator[Mechanism]:
-    """Yield the mechanisms that cost next to nothing, and AIPO where Laplace noise is not to be had."""
-    refused = False
-    for design, defaults in CLOSED_FORMS.values():
-        try:
-            yield design(problem, epsilon, defaults())
-        except InvalidInputError:
-            refused = True
-    if refused:
-        half = AipoOptions(scale="certified", time_limit=options.time_limit / 2)
-        yield fit_aipo(problem, epsilon, "aipo-e", half)
+    """Yield the mechanisms that cost next to nothing, and AIPO where Laplace noise does not support the problem."""
+    yield fit_em(problem, epsilon, ClosedFormOptions())
+    yield fit_tem(problem, epsilon, TruncatedOptions())
+    yield fit_em_remap(problem, epsilon, ClosedFormOptions())
+    try:
+        yield fit_laplace(problem, epsilon, LaplaceOptions())
+        yield fit_laplace_remap(problem, epsilon, LaplaceOptions())
+    except InvalidInputError:
+        yield fit_aipo_equal(problem, epsilon, AipoOptions(scale="certified", time_limit=options.time_limit / 2))
 
 
 def _best_spline(
@@ -129,8 +129,6 @@ def _best_spline(
         loss = design.mechanism.report["loss"]
         tried.append({"method": "spline", "cells": list(grid.cells), "loss": loss})
         options.say(clock, f"spline with {' x '.join(map(str, grid.cells))} cells: loss {loss:.4f}")
-        if not examine(design.mechanism).holds:
-            break
         gained = math.inf if best is None else best.mechanism.report["loss"] - loss
         if gained > 0:
             best = design

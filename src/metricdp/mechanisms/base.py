@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from abc import ABC, abstractmethod
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +21,7 @@ from metricdp._validation import FloatArray, choice, reject, table
 from metricdp.drawing.exact_draws import draw_in_proportion
 from metricdp.drawing.randomness import NotPrivate, RandomSource, SecureRandom
 from metricdp.errors import InvalidInputError
+from metricdp.files.writing import save
 from metricdp.geometry.earth import Distortion, distortion
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ class Mechanism(ABC):
     distance: str = "plane"
 
     kind: ClassVar[str]
+    # Whether a report is one of `outputs`; otherwise it is a point.
+    has_outputs: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         choice("distance", self.distance, ("plane", "ground"))
@@ -72,6 +76,16 @@ class Mechanism(ABC):
     def __repr__(self) -> str:
         name = type(self).__name__
         return f"{name}({self.method!r}, epsilon={self.epsilon:g}, p={self.p:g}, outputs={self.n_outputs})"
+
+    def with_report(self, **facts: Any) -> Self:
+        """Return the same mechanism with more facts in its report; tables that were computed are kept."""
+        other = copy.copy(self)
+        object.__setattr__(other, "report", {**self.report, **facts})
+        return other
+
+    def grid_summary(self) -> dict[str, Any] | None:
+        """Return the cells along each axis, for the header of a file; None for a mechanism without a grid."""
+        return None
 
     @property
     def n_outputs(self) -> int:
@@ -216,8 +230,6 @@ class Mechanism(ABC):
 
     def save(self, path: str | Path) -> None:
         """Write the mechanism to a `.mdp` file."""
-        from metricdp.files.storage import save  # noqa: PLC0415 - files knows every mechanism, so it comes later
-
         save(self, path)
 
     @abstractmethod

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from functools import partial
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -14,39 +12,20 @@ from numpy.typing import ArrayLike
 from metricdp._validation import FloatArray, checked_box, choice, norm_order, positive, table
 from metricdp._version import __version__
 from metricdp.bounds.lower_bounds import lower_bound
+from metricdp.certificates.proving import certify as prove
 from metricdp.certificates.proving import require_proof
 from metricdp.errors import InvalidInputError
 from metricdp.geometry.earth import Projection, distortion
 from metricdp.geometry.projection import Equirectangular
-from metricdp.mechanisms.aipo.fit import AipoOptions, fit_aipo
-from metricdp.mechanisms.auto import AutoOptions, fit_auto
 from metricdp.mechanisms.base import Mechanism
-from metricdp.mechanisms.exponential.fit import CLOSED_FORMS
-from metricdp.mechanisms.gridded.fit import ConstOptOptions, GridLpOptions, fit_constopt, fit_grid_lp
+from metricdp.mechanisms.families import METHODS
 from metricdp.mechanisms.noise.mechanism import Noise
-from metricdp.mechanisms.spline.fit import SplineOptions, fit_spline
 from metricdp.problem import Problem
 
-__all__ = ["METHODS", "fit", "noise"]
+__all__ = ["fit", "noise"]
 
 # Moving a box to a lattice of a millimetre changes κ by much less than this.
 _MOVED_BOX = 2.0**-26
-
-
-@dataclass(frozen=True)
-class _Method:
-    design: Callable[..., Mechanism]
-    options: type
-
-
-METHODS: dict[str, _Method] = {
-    "auto": _Method(fit_auto, AutoOptions),
-    "spline": _Method(fit_spline, SplineOptions),
-    **{name: _Method(partial(fit_aipo, method=name), AipoOptions) for name in ("aipo", "aipo-e", "aipo-r")},
-    **{name: _Method(design, options) for name, (design, options) in CLOSED_FORMS.items()},
-    "lp": _Method(fit_grid_lp, GridLpOptions),
-    "copt": _Method(fit_constopt, ConstOptOptions),
-}
 
 
 def fit(
@@ -97,17 +76,25 @@ def fit(
     budget = positive("epsilon", epsilon)
     chosen = METHODS[choice("method", method, tuple(METHODS))]
     settings = _options(method, chosen.options, options)
-    if problem.projection is None:
-        mechanism = chosen.design(problem, budget, options=settings)
-    else:
-        mechanism = chosen.design(problem, _on_the_map(problem.projection, problem.bounds, budget), options=settings)
-        mechanism = replace(mechanism, epsilon=budget, distance="ground")
-    mechanism = replace(mechanism, report={**mechanism.report, "library": __version__})
-    if bound_clusters is not None:
-        mechanism = _with_bound(mechanism, problem, bound_clusters)
-    if not certify:
-        return mechanism
-    return _with_certificate(mechanism)
+    ground = problem.projection is not None
+    designed = chosen.design(
+        problem, _on_the_map(problem.projection, problem.bounds, budget) if ground else budget, options=settings
+    )
+    candidates = designed if isinstance(designed, tuple) else (designed,)
+    if ground:
+        candidates = tuple(replace(one, epsilon=budget, distance="ground") for one in candidates)
+    mechanism = _first_proved(candidates) if certify else candidates[0]
+    mechanism = mechanism.with_report(library=__version__)
+    return mechanism if bound_clusters is None else _with_bound(mechanism, problem, bound_clusters)
+
+
+def _first_proved(candidates: tuple[Mechanism, ...]) -> Mechanism:
+    """Return the first mechanism that is proved private, with its certificate; raise if none is."""
+    for one in candidates[:-1]:
+        certificate = prove(one)
+        if certificate.holds:
+            return one.with_report(certificate=certificate.to_dict())
+    return _with_certificate(candidates[-1])
 
 
 def noise(
@@ -170,7 +157,7 @@ def noise(
 
 def _with_certificate(mechanism: Any) -> Any:
     certificate = require_proof(mechanism, f"method {mechanism.method!r}")
-    return replace(mechanism, report={**mechanism.report, "certificate": certificate.to_dict()})
+    return mechanism.with_report(certificate=certificate.to_dict())
 
 
 def _on_the_map(projection: Projection, bounds: FloatArray, epsilon: float) -> float:
@@ -191,7 +178,7 @@ def _with_bound(mechanism: Mechanism, problem: Problem, clusters: int) -> Mechan
         f"within {100 * excess:.2g} % of the best any ({mechanism.epsilon:g}, d_{mechanism.p:g})-private mechanism "
         "with these outputs can do"
     )
-    return replace(mechanism, report={**mechanism.report, "loss": loss, "lower_bound": bound, "optimality": words})
+    return mechanism.with_report(loss=loss, lower_bound=bound, optimality=words)
 
 
 def _options(method: str, kind: type, given: dict[str, Any]) -> Any:

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import psutil
 from numpy.typing import ArrayLike
 
 from metricdp._validation import choice, integer, positive, reject
 from metricdp.errors import ProblemTooLargeError
 from metricdp.geometry.grid import Grid
+from metricdp.optimise.engines import engines_for
+from metricdp.optimise.programs import Program
 from metricdp.problem import Problem
 
-__all__ = ["GridOptions", "ProgressCallback", "common_fields", "free_memory_gb", "require_memory"]
+__all__ = [
+    "ClosedFormOptions",
+    "GridOptions",
+    "ProgressCallback",
+    "common_fields",
+    "free_memory_gb",
+    "require_memory",
+    "spendable",
+]
 
 ProgressCallback = Callable[[float, str], None]
+
+# Share of ε kept back by whoever designs a mechanism: a solver's table, repaired, is off by roundings of its own.
+_KEPT_FOR_ROUNDING = 4e-6
 
 # Cells per axis by number of axes: a few seconds of work with 20 outputs on two cores.
 _DEFAULT_CELLS = {1: 64, 2: 16, 3: 6}
@@ -29,7 +42,7 @@ class GridOptions:
 
     cells : cells along every axis, or one number per axis.
     breakpoints : "uniform", "adaptive" (finer where records are dense), or one increasing array per axis.
-    solver : "auto", "highs" or "clarabel".
+    solver : "auto", or an engine that solves the method's form of program (`solvers`).
     time_limit : seconds for the whole fit; the best certified answer by then is returned.
     progress : called with the fraction done and a few words.
     """
@@ -41,9 +54,14 @@ class GridOptions:
     progress: ProgressCallback | None = None
 
     def __post_init__(self) -> None:
-        choice("solver", self.solver, ("auto", "highs", "clarabel"))
+        choice("solver", self.solver, ("auto", *self.solvers()))
         if self.time_limit is not None:
             positive("time_limit", self.time_limit)
+
+    @classmethod
+    def solvers(cls) -> tuple[str, ...]:
+        """Return the engines that this method can use, the one that "auto" means first."""
+        return tuple(engines_for(Program))
 
     def cells_per_axis(self, n_axes: int) -> tuple[int, ...]:
         """Return the number of cells along each axis, without building anything."""
@@ -87,9 +105,14 @@ def common_fields(problem: Problem, epsilon: float, method: str) -> dict[str, An
     }
 
 
+def spendable(epsilon: float) -> float:
+    """Return the part of ε that slopes may use; the rest pays for computing in floating point."""
+    return epsilon * (1 - _KEPT_FOR_ROUNDING)
+
+
 def free_memory_gb() -> float:
-    """Return the memory that is free now, in GB."""
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+    """Return the memory that programs can have now, in GB; what only caches files counts as free."""
+    return float(psutil.virtual_memory().available) / 1e9
 
 
 def require_memory(needed_gb: float, what: str, remedy: str) -> None:
@@ -98,3 +121,24 @@ def require_memory(needed_gb: float, what: str, remedy: str) -> None:
     if needed_gb > available_gb:
         msg = f"{what} needs about {needed_gb:.3g} GB of memory and {available_gb:.3g} GB are free; {remedy}."
         raise ProblemTooLargeError(msg)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosedFormOptions:
+    """Options of methods in closed form, which take little time; both options are there for a common interface.
+
+    time_limit : seconds.
+    progress : called with the fraction done and a few words.
+    """
+
+    time_limit: float | None = None
+    progress: ProgressCallback | None = None
+
+    def __post_init__(self) -> None:
+        if self.time_limit is not None:
+            positive("time_limit", self.time_limit)
+
+    def say(self, share: float, words: str) -> None:
+        """Tell the caller how far the fit is."""
+        if self.progress is not None:
+            self.progress(share, words)

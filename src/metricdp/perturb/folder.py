@@ -20,7 +20,7 @@ import pyarrow as pa
 from metricdp._atomic import atomic_file
 from metricdp._validation import reject
 from metricdp.errors import InvalidInputError
-from metricdp.files.storage import content_hash, read_file
+from metricdp.files.reading import content_hash, read_file
 from metricdp.ledger.budgets import Ledger
 from metricdp.mechanisms.base import Mechanism
 from metricdp.perturb.copying import suspicion

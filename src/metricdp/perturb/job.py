@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from metricdp._atomic import atomic_file
 from metricdp._validation import FloatArray, reject
-from metricdp.files.storage import content_hash
+from metricdp.files.reading import content_hash
 from metricdp.ledger.budgets import Ledger
 from metricdp.mechanisms.base import Mechanism
 from metricdp.perturb.chunks import rechunked

@@ -18,12 +18,12 @@ from metricdp.certificates.proving import certify
 from metricdp.cities import RoadNetwork
 from metricdp.errors import InvalidInputError, SolverError
 from metricdp.geometry.grid import Grid
-from metricdp.mechanisms.aipo.budget_split import budgets_from_shares, spendable
+from metricdp.mechanisms.aipo.budget_split import budgets_from_shares
 from metricdp.mechanisms.aipo.mechanism import LogConvex
 from metricdp.mechanisms.aipo.program import approx_apo, surrogate_cost
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.fitting import fit
-from metricdp.mechanisms.options import common_fields
+from metricdp.mechanisms.options import common_fields, spendable
 from metricdp.optimise.engines import solve
 from metricdp.optimise.repair import make_feasible
 from metricdp.problem import Problem

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from metricdp import cities
 from metricdp._version import __version__
 from metricdp.bounds.lower_bounds import lower_bound
 from metricdp.errors import InvalidInputError
-from metricdp.files.storage import read_file
+from metricdp.files.reading import read_file
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.fitting import fit
 from metricdp.problem import Problem
@@ -106,4 +106,4 @@ def _fitted(wanted: list[_Wanted]) -> Iterator[tuple[_Wanted, Mechanism]]:
 
 def _with_report(mechanism: Mechanism, problem: Problem, bound: float, settings: dict[str, Any]) -> Mechanism:
     figures = {"loss": mechanism.expected_loss(problem), "lower_bound": bound, "demo": settings}
-    return replace(mechanism, report={**mechanism.report, **figures})
+    return mechanism.with_report(**figures)

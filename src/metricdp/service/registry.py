@@ -16,7 +16,7 @@ import numpy as np
 from metricdp._validation import reject
 from metricdp.certificates.proving import Certificate, certify
 from metricdp.errors import InvalidInputError, NotCertified
-from metricdp.files.storage import read_file
+from metricdp.files.reading import read_file
 from metricdp.mechanisms.base import Mechanism
 from metricdp.service.answers import Answers
 from metricdp.service.signature import Signature, signature

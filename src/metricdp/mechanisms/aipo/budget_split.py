@@ -11,7 +11,7 @@ from scipy.interpolate import RBFInterpolator
 from metricdp._validation import FloatArray
 from metricdp.geometry.norms import dual_exponent, norm
 
-__all__ = ["budgets_from_shares", "compose", "equal_shares", "search_scale", "search_shares", "spendable"]
+__all__ = ["budgets_from_shares", "compose", "equal_shares", "search_scale", "search_shares"]
 
 # Proposed splits closer than this to one already tried would teach nothing.
 _RESOLUTION = 0.01
@@ -24,14 +24,6 @@ _OPTIMISM = 2.0
 
 # The search for a scale aims this far below what is allowed; it ends within twice that, or with a bracket this narrow.
 _SCALE_MARGIN = 1e-3
-
-# Share of ε kept back by whoever designs a mechanism: a solver's table, repaired, is off by roundings of its own.
-_KEPT_FOR_ROUNDING = 4e-6
-
-
-def spendable(epsilon: float) -> float:
-    """Return the part of ε that slopes may use; the rest pays for computing in floating point."""
-    return epsilon * (1 - _KEPT_FOR_ROUNDING)
 
 
 def compose(budgets: FloatArray, p: float) -> float:

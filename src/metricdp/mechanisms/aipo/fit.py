@@ -20,18 +20,17 @@ from metricdp.mechanisms.aipo.budget_split import (
     equal_shares,
     search_scale,
     search_shares,
-    spendable,
 )
 from metricdp.mechanisms.aipo.mechanism import LogConvex, interpolate, rounding_cost
 from metricdp.mechanisms.aipo.program import approx_apo, memory_estimate_gb, neighbour_inequalities, surrogate_cost
 from metricdp.mechanisms.aipo.proof import certified_ratio
-from metricdp.mechanisms.options import GridOptions, common_fields, require_memory
+from metricdp.mechanisms.options import GridOptions, common_fields, require_memory, spendable
 from metricdp.optimise.engines import Solution, solve
 from metricdp.optimise.programs import Program
 from metricdp.optimise.repair import make_feasible
 from metricdp.problem import Problem
 
-__all__ = ["AipoOptions", "fit_aipo"]
+__all__ = ["AipoOptions", "fit_aipo", "fit_aipo_equal", "fit_aipo_relaxed"]
 
 
 # The scale of the paper: normalising at most doubles the Lipschitz constant (Proposition 3), so anchors may spend half.
@@ -75,7 +74,22 @@ class AipoOptions(GridOptions):
         return _PUBLISHED_SCALE if self.certified else float(self.scale)
 
 
-def fit_aipo(problem: Problem, epsilon: float, method: str, options: AipoOptions) -> LogConvex:
+def fit_aipo(problem: Problem, epsilon: float, options: AipoOptions) -> LogConvex:
+    """Design AIPO: the best split of the budget between axes is searched for."""
+    return _designed(problem, epsilon, "aipo", options)
+
+
+def fit_aipo_equal(problem: Problem, epsilon: float, options: AipoOptions) -> LogConvex:
+    """Design AIPO-E: all axes get the same budget."""
+    return _designed(problem, epsilon, "aipo-e", options)
+
+
+def fit_aipo_relaxed(problem: Problem, epsilon: float, options: AipoOptions) -> LogConvex:
+    """Design AIPO-R: every axis spends all of ε, so that the mechanism is not private between anchors."""
+    return _designed(problem, epsilon, "aipo-r", options)
+
+
+def _designed(problem: Problem, epsilon: float, method: str, options: AipoOptions) -> LogConvex:
     """Design a log-convex mechanism (the paper's steps 1 and 2); `method` names the variant."""
     shape = tuple(count + 1 for count in options.cells_per_axis(problem.n_axes))
     require_memory(

@@ -113,6 +113,10 @@ class LogConvex(Mechanism):
     def _draw(self, points: FloatArray, source: RandomSource) -> NDArray[np.intp]:
         return draw_in_proportion(_relative_weights(self._weights(points), self.log_table), source)
 
+    def grid_summary(self) -> dict[str, Any]:
+        """Return the cells along each axis."""
+        return {"cells": list(self.grid.cells)}
+
     def settings(self) -> dict[str, Any]:
         """Return the anchor table and the breakpoints."""
         return {"log_table": self.log_table, **self.grid.to_arrays()}

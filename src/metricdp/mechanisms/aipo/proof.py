@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from metricdp._validation import FloatArray
-from metricdp.certificates.claims import ROUNDOFF, Finding, examine, float_below, proved, refused
+from metricdp.certificates.claims import ROUNDOFF, Finding, float_below, proved, refused
 from metricdp.certificates.search import steepest_pair
 from metricdp.geometry.norms import dual_exponent, norm
 from metricdp.mechanisms.aipo.mechanism import LogConvex
 from metricdp.mechanisms.aipo.slope_bound import Steepest, steepest_slope
 
-__all__ = ["certified_ratio"]
+__all__ = ["certified_ratio", "prove"]
 
 # Half-lengths of the pairs tried where a proof fails, in cells.
 _HALF_LENGTHS = (0.2, 0.05, 1e-2, 1e-3, 1e-4)
@@ -23,8 +23,7 @@ _HALF_LENGTHS = (0.2, 0.05, 1e-2, 1e-3, 1e-4)
 _LEAST_STEPS = 64
 
 
-@examine.register
-def _log_convex(mechanism: LogConvex) -> Finding:
+def prove(mechanism: LogConvex) -> Finding:
     """Check 2‖s‖_q + rounding ≤ ε (Theorem 2, Proposition 3), or else sup ‖∇ ln z_k‖_q + rounding ≤ ε.
 
     The table holds the numbers that `probabilities` uses, so no tolerance is needed.

@@ -1,19 +1,17 @@
-"""ConstOPT (Imola et al. 2022): a linear program near each output, the exponential mechanism elsewhere."""
+"""The linear program of ConstOPT: free weights near each output, the exponential mechanism elsewhere."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.optimize import linprog
 from scipy.special import logsumexp
 
 from metricdp._validation import FloatArray
 
-__all__ = ["Weights", "least_worst_loss"]
+__all__ = ["WeightsProgram", "weights_program"]
 
 Indices = NDArray[np.intp]
 
@@ -21,30 +19,38 @@ Indices = NDArray[np.intp]
 _MEAN_WEIGHT = 1e-3
 
 
-@dataclass(frozen=True, kw_only=True)
-class Weights:
-    """The weights Q of ConstOPT before their rows are normalised, and how the solver ended.
+@dataclass(frozen=True)
+class WeightsProgram:
+    """Minimise ⟨cost, v⟩ over v ≥ 0 with matrix · v ≤ right; `weights` reads the table off v.
 
-    worst : least loss λ of the worst row, None if the solver stopped before it had an answer; Q is then
-        the exponential mechanism's, which is feasible.
+    fallback : the exponential mechanism's table, which is feasible.
     """
 
-    table: FloatArray
-    worst: float | None
-    status: str
-    iterations: int
+    cost: FloatArray
+    matrix: sparse.csr_array
+    right: FloatArray
+    expand: sparse.csr_array
+    fallback: FloatArray
+
+    def weights(self, variables: FloatArray) -> FloatArray:
+        """Return the weights Q of a solution, before their rows are normalised."""
+        return np.maximum(self.expand @ variables[:-1], 0.0).reshape(self.fallback.shape)
+
+    @staticmethod
+    def worst_loss(variables: FloatArray) -> float:
+        """Return λ, the least loss of the worst row."""
+        return float(variables[-1])
 
 
-def least_worst_loss(
+def weights_program(
     loss: FloatArray,
     mass: FloatArray,
     apart: FloatArray,
     away: FloatArray,
     slope: float,
     nearest: int,
-    time_limit: float | None = None,
-) -> Weights:
-    """Solve ConstOPT's program for the weights P_uv = S_u Q_uv of inputs u and outputs v.
+) -> WeightsProgram:
+    """Return ConstOPT's program for the weights P_uv = S_u Q_uv of inputs u and outputs v.
 
     Parameters
     ----------
@@ -97,16 +103,7 @@ def least_worst_loss(
     right = np.zeros(matrix.shape[0])
     right[len(lived) : len(lived) + n_inputs] = -1.0
     cost = np.append(_MEAN_WEIGHT * (row_losses.T @ mass), 1.0)
-    options = {} if time_limit is None else {"time_limit": time_limit}
-    # scipy-stubs does not know that `linprog` takes sparse matrices.
-    solve: Any = linprog
-    found = solve(cost, A_ub=matrix, b_ub=right, bounds=(0, None), method="highs-ipm", options=options)
-    if found.x is None or not np.isfinite(found.x).all():
-        status = "time limit" if found.status == 1 else "failed"
-        return Weights(table=np.exp(logs - log_sums[:, None]), worst=None, status=status, iterations=0)
-    table = np.maximum(expand @ found.x[:-1], 0.0).reshape(away.shape)
-    status = "optimal" if found.status == 0 else "inaccurate"
-    return Weights(table=table, worst=float(found.x[-1]), status=status, iterations=int(found.nit))
+    return WeightsProgram(cost, matrix, right, expand, np.exp(logs - log_sums[:, None]))
 
 
 def _expand(near: Indices, exponential: FloatArray) -> sparse.csr_array:

@@ -40,6 +40,10 @@ class Cellwise(Mechanism):
     def _rows(self, points: FloatArray) -> FloatArray:
         return np.asarray(self.table[self.grid.cell_numbers(points)])
 
+    def grid_summary(self) -> dict[str, Any]:
+        """Return the cells along each axis."""
+        return {"cells": list(self.grid.cells)}
+
     def settings(self) -> dict[str, Any]:
         """Return the table of rows and the breakpoints."""
         return {"table": self.table, **self.grid.to_arrays()}

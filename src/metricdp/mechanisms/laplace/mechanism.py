@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -15,17 +14,17 @@ from numpy.typing import NDArray
 from metricdp._validation import FloatArray, finite_array, positive, reject
 from metricdp.drawing.randomness import RandomSource
 from metricdp.errors import InvalidInputError
-from metricdp.geometry.lattice import LARGEST_MULTIPLE, lattice_step, snap, to_integers
+from metricdp.geometry.lattice import snap, to_integers
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.laplace.mixture_mass import MixtureMass
 from metricdp.mechanisms.laplace.planar_mass import PlanarMass, count_panels
 from metricdp.mechanisms.laplace.product_mass import ProductMass
 from metricdp.mechanisms.laplace.squares import Lattice
-from metricdp.mechanisms.noise.exact import LEAST_RATE, MOST_AXES, LatticeNoise, dyadic_below
+from metricdp.mechanisms.noise.exact import DRAWN_AT_ONCE, MOST_AXES, LatticeNoise, noise_on, noise_step
 from metricdp.mechanisms.remap import checked_labels
 from metricdp.mechanisms.tails import raise_tails
 
-__all__ = ["LatticeLaplace", "NoiseFrame", "noise_on", "noise_step"]
+__all__ = ["LatticeLaplace", "NoiseFrame"]
 
 # With u = (x + y)/2 and w = (x − y)/2, max(|x|, |y|) = |u| + |w|.
 _DIAGONAL = np.array([[0.5, 0.5], [0.5, -0.5]])
@@ -38,31 +37,6 @@ _WIDEST = 1e8
 
 # Panels take about 400 bytes each while rows are computed; a file may not ask for more.
 _MOST_PANELS = 2**20
-
-# The lattice's step is at most this over the rate, so that noise on the lattice differs from continuous noise by less
-# than 2^-34 of its probabilities.
-_FINEST_DECAY = 2.0**-16
-
-# Noise is drawn for so many points at once: what a draw needs should stay in the processor's cache.
-DRAWN_AT_ONCE = 2**15
-
-
-def noise_step(bounds: FloatArray, rate: float) -> float:
-    """Return the spacing of the lattice for points and noise: fine against the box and against the noise."""
-    coarse = lattice_step(bounds)
-    least, most = float(LEAST_RATE) / coarse, _FINEST_DECAY / 2 * LARGEST_MULTIPLE / float(np.abs(bounds).max())
-    if not least <= rate <= most:
-        msg = (
-            f"Noise over this box can be drawn exactly at rates from {least:.3g} to {most:.3g} per unit of distance, "
-            f"got {rate:g}; change `epsilon`, or the unit of distance."
-        )
-        raise InvalidInputError(msg)
-    return min(coarse, math.ldexp(1.0, math.frexp(_FINEST_DECAY / rate)[1] - 1))
-
-
-def noise_on(step: float, rate: float, p: float, n_axes: int) -> LatticeNoise:
-    """Return noise that decays at most at `rate` per unit of distance, on multiples of `step`."""
-    return LatticeNoise(dyadic_below(Fraction(rate) * Fraction(step)), p, n_axes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,6 +173,10 @@ class LatticeLaplace(Mechanism):
     @cached_property
     def _possible(self) -> NDArray[np.bool_]:
         return np.isin(np.arange(self.n_outputs), self.labels)
+
+    def grid_summary(self) -> dict[str, Any]:
+        """Return the cells along each axis."""
+        return {"cells": list(self.labels.shape)}
 
     def settings(self) -> dict[str, Any]:
         """Return the rate, the lattice and its labels."""

@@ -24,8 +24,10 @@ from numpy.typing import NDArray
 
 from metricdp._validation import FloatArray, integer, norm_order, reject
 from metricdp.drawing.randomness import RandomSource
+from metricdp.errors import InvalidInputError
+from metricdp.geometry.lattice import LARGEST_MULTIPLE, lattice_step
 
-__all__ = ["LEAST_RATE", "MOST_AXES", "LatticeNoise", "dyadic_below"]
+__all__ = ["DRAWN_AT_ONCE", "MOST_AXES", "LatticeNoise", "dyadic_below", "noise_on", "noise_step"]
 
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -33,7 +35,7 @@ Words = NDArray[np.uint64]
 MOST_AXES = 4
 
 # Rates outside are refused. Below, coordinates could exceed 64 bits; above, the noise is 0 for all practical purposes.
-LEAST_RATE, _LARGEST_RATE = Fraction(1, 2**44), Fraction(2**4)
+_LEAST_RATE, _LARGEST_RATE = Fraction(1, 2**44), Fraction(2**4)
 
 # Binary digits of the rates that this module chooses: 2^-29 of a rate is nothing, and floats hold them exactly.
 _RATE_BITS = 30
@@ -49,6 +51,13 @@ _FIRST_PRECISION = 40
 
 # Points that are worked on at once: their numbers stay in the processor's cache.
 _BLOCK = 2**12
+
+# The lattice's step is at most this over the rate, so that noise on the lattice differs from continuous noise by less
+# than 2^-34 of its probabilities.
+_FINEST_DECAY = 2.0**-16
+
+# Noise is drawn for so many points at once: what a draw needs should stay in the processor's cache.
+DRAWN_AT_ONCE = 2**15
 
 
 class LatticeNoise:
@@ -217,6 +226,24 @@ class LatticeNoise:
                 if abs(difference) > 2 * error:
                     return difference > 0
             precision *= 2
+
+
+def noise_step(bounds: FloatArray, rate: float) -> float:
+    """Return the spacing of the lattice for points and noise: fine against the box and against the noise."""
+    coarse = lattice_step(bounds)
+    least, most = float(_LEAST_RATE) / coarse, _FINEST_DECAY / 2 * LARGEST_MULTIPLE / float(np.abs(bounds).max())
+    if not least <= rate <= most:
+        msg = (
+            f"Noise over this box can be drawn exactly at rates from {least:.3g} to {most:.3g} per unit of distance, "
+            f"got {rate:g}; change `epsilon`, or the unit of distance."
+        )
+        raise InvalidInputError(msg)
+    return min(coarse, math.ldexp(1.0, math.frexp(_FINEST_DECAY / rate)[1] - 1))
+
+
+def noise_on(step: float, rate: float, p: float, n_axes: int) -> LatticeNoise:
+    """Return noise that decays at most at `rate` per unit of distance, on multiples of `step`."""
+    return LatticeNoise(dyadic_below(Fraction(rate) * Fraction(step)), p, n_axes)
 
 
 class _Unit:
@@ -416,7 +443,7 @@ def _proposal_rate(rate: Fraction, p: float, n_axes: int) -> Fraction:
 
 def _checked_rate(value: Fraction | float) -> Fraction:
     rate = _exact_fraction("rate", value)
-    if not LEAST_RATE <= rate <= _LARGEST_RATE:
+    if not _LEAST_RATE <= rate <= _LARGEST_RATE:
         raise reject("rate", "from 2^-44 to 2^4", f"{float(rate):g}")
     if Fraction(float(rate)) != rate:
         raise reject("rate", "a fraction that a floating-point number can hold", rate)

@@ -15,8 +15,7 @@ from metricdp.drawing.randomness import NotPrivate, RandomSource
 from metricdp.errors import InvalidInputError
 from metricdp.geometry.lattice import snap, to_integers
 from metricdp.mechanisms.base import Mechanism
-from metricdp.mechanisms.laplace.mechanism import DRAWN_AT_ONCE, noise_on, noise_step
-from metricdp.mechanisms.noise.exact import LatticeNoise
+from metricdp.mechanisms.noise.exact import DRAWN_AT_ONCE, LatticeNoise, noise_on, noise_step
 
 __all__ = ["Noise"]
 
@@ -37,6 +36,7 @@ class Noise(Mechanism):
     rate: float
 
     kind: ClassVar[str] = "noise"
+    has_outputs: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

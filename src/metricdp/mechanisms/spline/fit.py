@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from metricdp._clock import Clock
-from metricdp._validation import FloatArray, choice, fraction, integer, positive, reject
+from metricdp._validation import FloatArray, fraction, integer, reject
 from metricdp.errors import SolverError
 from metricdp.geometry.bsplines import TensorSpline
 from metricdp.geometry.grid import Grid
@@ -19,7 +19,7 @@ from metricdp.geometry.lattice import lattice_step
 from metricdp.mechanisms.options import GridOptions, common_fields, require_memory
 from metricdp.mechanisms.spline.mechanism import Spline
 from metricdp.mechanisms.spline.program import inscribed_polytope, near_coarser, spline_program
-from metricdp.optimise.engines import SHARED_ENGINES, Solution, solve_shared
+from metricdp.optimise.engines import Solution, engines_for, solve_shared
 from metricdp.optimise.programs import SharedProgram
 from metricdp.optimise.repair import make_shared_feasible
 from metricdp.problem import Problem
@@ -46,12 +46,15 @@ class SplineOptions(GridOptions):
     gap: float = 1e-5
 
     def __post_init__(self) -> None:
-        choice("solver", self.solver, ("auto", *SHARED_ENGINES))
-        if self.time_limit is not None:
-            positive("time_limit", self.time_limit)
+        super().__post_init__()
         fraction("gap", self.gap)
         if integer("degree", self.degree, 1) > 3:
             raise reject("degree", "1, 2 or 3", self.degree)
+
+    @classmethod
+    def solvers(cls) -> tuple[str, ...]:
+        """Return the engines that this method can use, the one that "auto" means first."""
+        return tuple(engines_for(SharedProgram))
 
 
 def fit_spline(problem: Problem, epsilon: float, options: SplineOptions) -> Spline:
@@ -104,7 +107,7 @@ def design_on(
     mechanism = Spline.from_probabilities(common, step, spline.grid, options.degree, rows)
     loss = mechanism.expected_loss(problem)
     report = _report(program, solution, spline, problem.p, loss) | {"repair_mix": mix, "seconds": clock.spent}
-    mechanism = replace(mechanism, report={**mechanism.report, **report})
+    mechanism = mechanism.with_report(**report)
     if options.progress is not None:
         options.progress(1.0, f"{' x '.join(map(str, grid.cells))} cells: loss {loss:.4f}")
     return Design(mechanism, solution, spline, table)

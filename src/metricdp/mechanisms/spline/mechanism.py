@@ -100,6 +100,10 @@ class Spline(Mechanism):
     def _draw(self, points: FloatArray, source: RandomSource) -> NDArray[np.intp]:
         return self._sampler.draw(to_integers(points, self.step), source)
 
+    def grid_summary(self) -> dict[str, Any]:
+        """Return the cells along each axis and the degree."""
+        return {"cells": list(self.grid.cells), "degree": self.degree}
+
     def settings(self) -> dict[str, Any]:
         """Return the control rows, the degree, the breakpoints and the lattice."""
         return {"table": self.table, "degree": self.degree, "step": self.step, **self.grid.to_arrays()}

@@ -1,13 +1,14 @@
-"""What every engine answers, in one vocabulary."""
+"""What every engine can do and what it answers, in one vocabulary."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
 from metricdp._validation import FloatArray
 
-__all__ = ["Solution", "Status"]
+__all__ = ["Engine", "Solution", "Status"]
 
 
 class Status(StrEnum):
@@ -38,3 +39,16 @@ class Solution:
     engine: str
     seconds: float
     iterations: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """A solver: one function for each form of program that it can solve, None for the others.
+
+    linear : solves a `Program`; takes `time_limit`.
+    shared : solves a `SharedProgram`; takes `gap` and `time_limit`.
+    """
+
+    name: str
+    linear: Callable[..., Solution] | None = None
+    shared: Callable[..., Solution] | None = None

@@ -10,10 +10,10 @@ import numpy as np
 from scipy import sparse
 
 from metricdp._validation import FloatArray
-from metricdp.optimise.engines.base import Solution, Status
+from metricdp.optimise.engines.base import Engine, Solution, Status
 from metricdp.optimise.programs import Program, SharedProgram, row_sums
 
-__all__ = ["solve", "solve_shared"]
+__all__ = ["ENGINE"]
 
 STATUS = {
     "Solved": Status.OPTIMAL,
@@ -95,3 +95,6 @@ def _solve(
         return Solution(None, None, status, "clarabel", seconds, found.iterations)
     table = np.array(found.x).reshape(cost.shape)
     return Solution(table, np.array(found.z)[wanted], status, "clarabel", seconds, found.iterations)
+
+
+ENGINE = Engine(name="clarabel", linear=solve, shared=solve_shared)

@@ -10,10 +10,10 @@ import numpy as np
 from scipy import sparse
 
 from metricdp.errors import SolverError
-from metricdp.optimise.engines.base import Solution, Status
+from metricdp.optimise.engines.base import Engine, Solution, Status
 from metricdp.optimise.programs import Program
 
-__all__ = ["solve"]
+__all__ = ["ENGINE"]
 
 STATUS = {
     highspy.HighsModelStatus.kOptimal: Status.OPTIMAL,
@@ -83,3 +83,6 @@ def _model(program: Program) -> highspy.HighsLp:
     model.a_matrix_.index_ = matrix.indices
     model.a_matrix_.value_ = matrix.data
     return model
+
+
+ENGINE = Engine(name="highs", linear=solve)

@@ -24,10 +24,10 @@ from metricdp._validation import FloatArray
 from metricdp.errors import SolverError
 from metricdp.optimise.engines import _cones as cones
 from metricdp.optimise.engines._normal import NormalEquations
-from metricdp.optimise.engines.base import Solution, Status
+from metricdp.optimise.engines.base import Engine, Solution, Status
 from metricdp.optimise.programs import SharedProgram
 
-__all__ = ["solve"]
+__all__ = ["ENGINE"]
 
 _MOST_ITERATIONS = 200
 _TO_THE_BORDER = 0.99
@@ -201,3 +201,6 @@ class _InteriorPoint:
         scaled_slack = scaling.apply_inverse(slack)
         scaled_dual = target - scaled_slack
         return _Step(table, slack, scaling.apply_inverse(scaled_dual), price, scaled_slack, scaled_dual)
+
+
+ENGINE = Engine(name="structured", shared=solve)

@@ -1,14 +1,16 @@
-"""Mechanism files: documented in docs/file-format.md, hashed, written whole; loading runs no code and proves anew."""
+"""Reading mechanism files, one reader for each format number; `load` also proves what it has read.
+
+The formats are documented in docs/file-format.md. Reading runs no code from a file.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metricdp._atomic import atomic_file
 from metricdp._validation import reject
 from metricdp.certificates.proving import require_proof
 from metricdp.errors import InvalidInputError
-from metricdp.files.archive import LARGEST_HEADER, array_bytes, read_archive, write_archive
-from metricdp.files.header import FORMAT, FORMATS, describe, from_format_1, rebuild
+from metricdp.files.archive import read_archive
+from metricdp.files.header import plain, rebuild, require_types
+from metricdp.files.writing import NO_HASH, digest, mechanism_hash, require_same
 from metricdp.mechanisms.base import Mechanism
+from metricdp.mechanisms.families import family_of
 
-__all__ = ["MechanismFile", "content_hash", "load", "read_file", "save"]
-
-# Stands in the header where the hash will be, while the hash is taken.
-_NO_HASH = "0" * 64
+__all__ = ["MechanismFile", "content_hash", "load", "read_file"]
 
 # How a damaged file shows in the modules that take it apart.
 _DAMAGE = (
@@ -59,15 +59,6 @@ class MechanismFile:
     format: int
     library: str
     sha256: str
-
-
-def save(mechanism: Mechanism, path: str | Path) -> None:
-    """Write `mechanism` to `path`; the file appears whole or not at all."""
-    text, arrays, _ = _sealed(mechanism)
-    # What could not be read again is refused while the mechanism is still at hand.
-    _rebuilt(json.loads(text), arrays)
-    with atomic_file(path) as stream:
-        write_archive(stream, text, arrays)
 
 
 def load(path: str | Path, *, certify: bool = True) -> Mechanism:
@@ -103,7 +94,7 @@ def content_hash(source: Mechanism | str | Path) -> str:
     A mechanism and a file saved from it have the same hash, as has the mechanism loaded from that file. A file of an
     earlier format has the hash that its mechanism would be saved with now.
     """
-    return _sealed(source)[2] if isinstance(source, Mechanism) else read_file(source).sha256
+    return mechanism_hash(source) if isinstance(source, Mechanism) else read_file(source).sha256
 
 
 def read_file(path: str | Path) -> MechanismFile:
@@ -127,52 +118,73 @@ def _read(path: Path) -> MechanismFile:
     if not isinstance(header, dict):
         raise reject("header", "a JSON object", type(header).__name__)
     number = header["format"]
-    if type(number) is not int or number not in FORMATS:
-        msg = f"format {number!r} is not known to this version (it reads {', '.join(map(str, FORMATS))})"
+    if type(number) is not int or number not in READERS:
+        msg = f"format {number!r} is not known to this version (it reads {', '.join(map(str, READERS))})"
         raise InvalidInputError(msg)
-    if number > 1:
-        _check_hash(header["sha256"], text, arrays)
-        mechanism = _rebuilt(header, arrays)
-    else:
-        mechanism = rebuild(from_format_1(header, arrays), arrays)
-    return MechanismFile(mechanism, number, mechanism.report["library"], content_hash(mechanism))
+    mechanism, sha256 = READERS[number](header, text, arrays)
+    return MechanismFile(mechanism, number, mechanism.report["library"], sha256 or mechanism_hash(mechanism))
+
+
+def _read_format_3(
+    header: dict[str, Any], text: bytes, arrays: dict[str, NDArray[Any]]
+) -> tuple[Mechanism, str | None]:
+    _check_hash(header["sha256"], text, arrays)
+    mechanism = _rebuilt(header, arrays)
+    require_same(header, arrays, mechanism)
+    return mechanism, header["sha256"]
+
+
+def _read_format_2(
+    header: dict[str, Any], text: bytes, arrays: dict[str, NDArray[Any]]
+) -> tuple[Mechanism, str | None]:
+    """Read a format that had no `distance`: every ε was per unit of the plane."""
+    _check_hash(header["sha256"], text, arrays)
+    mechanism = _rebuilt(header | {"distance": "plane"}, arrays)
+    require_same(header, arrays, mechanism)
+    return mechanism, None
+
+
+def _read_format_1(
+    header: dict[str, Any], _text: bytes, arrays: dict[str, NDArray[Any]]
+) -> tuple[Mechanism, str | None]:
+    """Read a format that had no hash, had the box among the arrays and the certificate in the report."""
+    unknown = set(header) ^ _FORMAT_1_FIELDS
+    if unknown:
+        raise reject(
+            "header", f"made of {', '.join(sorted(_FORMAT_1_FIELDS))}", f"others: {', '.join(sorted(unknown))}"
+        )
+    require_types(header)
+    report = plain(header["report"])
+    fields = {
+        **header,
+        "box": arrays.pop("bounds").tolist(),
+        "library": _FORMAT_1_LIBRARY,
+        "certificate": report.pop("certificate", None),
+        "report": report,
+        "distance": "plane",
+    }
+    return _rebuilt(fields, arrays), None
+
+
+# A reader takes the header, its text and the arrays. It returns the mechanism, and its hash if the format is today's.
+READERS: dict[int, Callable[..., tuple[Mechanism, str | None]]] = {
+    1: _read_format_1,
+    2: _read_format_2,
+    3: _read_format_3,
+}
+_FORMAT_1_FIELDS = {"epsilon", "format", "kind", "method", "p", "projection", "report", "settings"}
+
+# The only library version that wrote format 1; its files do not say so.
+_FORMAT_1_LIBRARY = "0.1.0"
 
 
 def _rebuilt(header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Mechanism:
-    """Return the mechanism, if saving it would give the same file: a header that contradicts its arrays does not."""
-    mechanism = rebuild(header, arrays)
-    if _sealed(mechanism, header["format"])[2] != header["sha256"]:
-        msg = "its fields are not those that its mechanism would be saved with"
-        raise InvalidInputError(msg)
-    return mechanism
+    return rebuild(header, arrays, family_of(header["kind"], header["format"]).mechanism)
 
 
 def _check_hash(given: Any, text: bytes, arrays: Mapping[str, NDArray[Any]]) -> None:
-    if not isinstance(given, str) or len(given) != len(_NO_HASH) or not given.isascii():
-        raise reject("sha256", f"{len(_NO_HASH)} hexadecimal digits", repr(given))
-    if _digest(text.replace(given.encode(), _NO_HASH.encode()), arrays) != given:
+    if not isinstance(given, str) or len(given) != len(NO_HASH) or not given.isascii():
+        raise reject("sha256", f"{len(NO_HASH)} hexadecimal digits", repr(given))
+    if digest(text.replace(given.encode(), NO_HASH.encode()), arrays) != given:
         msg = "its contents do not match its hash; it was damaged or changed"
         raise InvalidInputError(msg)
-
-
-def _sealed(mechanism: Mechanism, number: int = FORMAT) -> tuple[bytes, dict[str, NDArray[Any]], str]:
-    """Return the text of the header in format `number` with the hash in its place, the arrays, and the hash."""
-    header, arrays = describe(mechanism, number)
-    text = _text(header | {"sha256": _NO_HASH})
-    if len(text) > LARGEST_HEADER:
-        raise reject("report", f"short enough for a header of {LARGEST_HEADER:,} bytes", f"{len(text):,} bytes")
-    sha256 = _digest(text, arrays)
-    return _text(header | {"sha256": sha256}), arrays, sha256
-
-
-def _text(header: dict[str, Any]) -> bytes:
-    return (json.dumps(header, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
-
-
-def _digest(text: bytes, arrays: Mapping[str, NDArray[Any]]) -> str:
-    digest = hashlib.sha256(text)
-    for name, array in sorted(arrays.items()):
-        kind, numbers = array_bytes(array)
-        digest.update(f"{name} {kind} {','.join(map(str, array.shape))}\n".encode())
-        digest.update(numbers)
-    return digest.hexdigest()

@@ -1,0 +1,3 @@
+from .budgets import Ledger
+
+__all__ = ["Ledger"]
