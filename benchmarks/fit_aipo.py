@@ -15,7 +15,8 @@ from scipy.optimize import linprog
 import metricdp as mdp
 from metricdp.mechanisms.aipo.budget_split import budgets_from_shares, equal_shares
 from metricdp.mechanisms.aipo.program import approx_apo, surrogate_cost
-from metricdp.optimise.engines import ENGINES, solve
+from metricdp.optimise.engines import engines_for, solve
+from metricdp.optimise.programs import Program
 
 
 def design_problem():
@@ -37,7 +38,7 @@ def main():
     grid = mdp.Grid.uniform(problem.bounds, (15, 16))
     cost = surrogate_cost(problem, grid)
     print(f"{name}: {grid.n_anchors} anchors x {problem.n_outputs} outputs")
-    totals = dict.fromkeys([*ENGINES, "scipy"], 0.0)
+    totals = dict.fromkeys([*engines_for(Program), "scipy"], 0.0)
     for epsilon in (0.2, 0.4, 0.8, 1.6):
         program = approx_apo(cost, grid, budgets_from_shares(equal_shares(2), epsilon / 2, 2))
         line = [f"epsilon {epsilon}"]
@@ -53,13 +54,13 @@ def main():
         )
         totals["scipy"] += seconds
         line.append(f"scipy {seconds:6.2f} s (loss {reference.fun:.6f})")
-        for engine in ENGINES:
+        for engine in engines_for(Program):
             spent, solution = timed(lambda engine=engine, program=program: solve(program, solver=engine))
             totals[engine] += spent
             loss = program.objective(solution.table)
             line.append(f"{engine} {spent:6.2f} s, {seconds / spent:4.1f}x (loss {loss:.6f})")
         print("; ".join(line))
-    for engine in ENGINES:
+    for engine in engines_for(Program):
         print(f"all four: scipy / {engine} = {totals['scipy'] / totals[engine]:.1f}x")
 
     mechanism = mdp.fit(problem, 0.4, "aipo-e", cells=(15, 16))

@@ -12,9 +12,9 @@ from unittest import mock
 
 import numpy as np
 
-from metricdp.drawing import exact_draws as sampling
-from metricdp.drawing.exact_draws import BernsteinSampler
 from metricdp.drawing.randomness import SecureRandom, coins_of_ratios
+from metricdp.mechanisms.spline import sampler as spline_sampler
+from metricdp.mechanisms.spline.sampler import BernsteinSampler
 
 DEGREE, AXES, OUTPUTS = 2, 2, 16
 
@@ -92,7 +92,7 @@ def compare(name, sides, points, count):
     batches = [edges[cells] + sides[cells] // 3 for cells in (np.asarray(cells) for cells in points)]
     answers = []
     for coins, label in ((former_coins, "former"), (coins_of_ratios, "present")):
-        with mock.patch.object(sampling, "coins_of_ratios", coins):
+        with mock.patch.object(spline_sampler, "coins_of_ratios", coins):
             times = timed(table.draw, batches, count)
         draws, seen = separation(times)
         middle = np.median(times, axis=1) / 1000

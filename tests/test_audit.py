@@ -9,11 +9,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from metricdp.mechanisms.gridded.fit import ConstOptOptions, GridLpOptions, fit_constopt, fit_grid_lp
 
 from metricdp import Grid, InvalidInputError, Problem, fit
 from metricdp.auditing.pairs import _Source, audit
 from metricdp.geometry.projection import Equirectangular
+from metricdp.mechanisms.gridded.copt import CoptOptions, fit_copt
+from metricdp.mechanisms.gridded.lp import LpOptions, fit_lp
 from metricdp.mechanisms.gridded.mechanism import Cellwise
 
 
@@ -57,8 +58,8 @@ def test_methods_that_are_not_private_are_convicted(problem):
     assert relaxed.violation_ratio > 0.01
     assert relaxed.max_ratio > 1.1
     for mechanism in (
-        fit_grid_lp(problem, 0.4, GridLpOptions(cells=6)),
-        fit_constopt(problem, 0.4, ConstOptOptions(cells=6, nearest=6)),
+        fit_lp(problem, 0.4, LpOptions(cells=6)),
+        fit_copt(problem, 0.4, CoptOptions(cells=6, nearest=6)),
     ):
         found = audit(mechanism, pairs=5000)
         assert found.by_kind["border"]["violation_ratio"] > 0.5
@@ -211,7 +212,7 @@ def test_hill_climbing_finds_what_sampling_misses(problem):
 
 
 def test_given_points_are_where_pairs_come_from(problem):
-    mechanism = fit_grid_lp(problem, 0.4, GridLpOptions(cells=3))
+    mechanism = fit_lp(problem, 0.4, LpOptions(cells=3))
     # All in one cell: no violation among random and near pairs, whatever the borders do.
     inside = np.array([[0.9, 0.6], [1.0, 0.7], [1.1, 0.6]])
     found = audit(mechanism, inside, pairs=300)
@@ -228,7 +229,7 @@ def test_seed_repeats(problem):
 
 
 def test_memory_is_bounded(problem):
-    mechanism = fit_grid_lp(problem, 0.4, GridLpOptions(cells=3))
+    mechanism = fit_lp(problem, 0.4, LpOptions(cells=3))
     tracemalloc.start()
     audit(mechanism, pairs=1_000_000)
     _, peak = tracemalloc.get_traced_memory()

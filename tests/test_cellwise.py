@@ -7,14 +7,16 @@ import math
 
 import numpy as np
 import pytest
-from metricdp.mechanisms.gridded.fit import ConstOptOptions, GridLpOptions, fit_constopt, fit_grid_lp
 from scipy.optimize import linprog
 
 from metricdp import Grid, InvalidInputError, Problem, ProblemTooLargeError, SolverError, certify
-from metricdp.mechanisms.gridded.copt_program import least_worst_loss
+from metricdp.mechanisms.gridded.copt import CoptOptions, fit_copt
+from metricdp.mechanisms.gridded.copt_program import weights_program
+from metricdp.mechanisms.gridded.lp import LpOptions, fit_lp
 from metricdp.mechanisms.gridded.mechanism import Cellwise
 from metricdp.optimise import lazy_constraints as lazy_lp
 from metricdp.optimise.engines import Solution, Status
+from metricdp.optimise.engines.inequalities import solve_inequalities
 from metricdp.optimise.lazy_constraints import optimal_discrete, private_between, solve_lazily
 from metricdp.optimise.pair_constraints import nearest_pairs
 
@@ -122,7 +124,7 @@ def test_repair_holds_between_all_pairs():
 @pytest.mark.parametrize("breakpoints", ["uniform", "adaptive"])
 def test_lp_equals_the_dense_program(problem, p, breakpoints):
     problem = with_order(problem, p)
-    mechanism = fit_grid_lp(problem, 0.7, GridLpOptions(cells=(3, 4), breakpoints=breakpoints))
+    mechanism = fit_lp(problem, 0.7, LpOptions(cells=(3, 4), breakpoints=breakpoints))
     x_edges, y_edges = mechanism.grid.breakpoints
     centres, cost = [], []
     for (x0, x1), (y0, y1) in itertools.product(itertools.pairwise(x_edges), itertools.pairwise(y_edges)):
@@ -138,13 +140,13 @@ def test_lp_equals_the_dense_program(problem, p, breakpoints):
 
 
 def test_axis_neighbours_suffice_for_p_1(problem):
-    mechanism = fit_grid_lp(with_order(problem, 1), 0.7, GridLpOptions(cells=(5, 4), breakpoints="adaptive"))
+    mechanism = fit_lp(with_order(problem, 1), 0.7, LpOptions(cells=(5, 4), breakpoints="adaptive"))
     assert mechanism.report["rounds"] == 1
     assert mechanism.report["constraints"] == 2 * (4 * 4 + 5 * 3) * 4
 
 
 def test_every_point_of_a_cell_uses_its_row(problem):
-    mechanism = fit_grid_lp(problem, 0.7, GridLpOptions(cells=(3, 4)))
+    mechanism = fit_lp(problem, 0.7, LpOptions(cells=(3, 4)))
     corners = [[0.01, 0.01], [1.3, 0.7], [1.34, 0.01], [0.0, 0.75], [4.0, 3.0], [9.0, -9.0]]
     expected = mechanism.table[[0, 0, 4, 1, 11, 8]]
     np.testing.assert_array_equal(mechanism.probabilities(corners), expected)
@@ -155,9 +157,9 @@ def test_cells_are_numbered_as_their_centres():
     assert grid.cell_numbers(grid.cell_centres).tolist() == list(range(6))
 
 
-@pytest.mark.parametrize("design", [fit_grid_lp, fit_constopt])
+@pytest.mark.parametrize("design", [fit_lp, fit_copt])
 def test_time_limit_still_gives_a_private_table(problem, design):
-    options = GridLpOptions if design is fit_grid_lp else ConstOptOptions
+    options = LpOptions if design is fit_lp else CoptOptions
     mechanism = design(problem, 0.7, options(cells=6, time_limit=1e-6))
     assert worst_ratio_between(mechanism.table, mechanism.grid.cell_centres, 0.7, 2) <= 1
     assert mechanism.expected_loss(problem) <= problem.uniform_loss + 1e-9
@@ -167,11 +169,11 @@ def test_solver_failure_is_an_error(problem, monkeypatch):
     failed = Solution(None, None, Status.FAILED, "engine", 0.0, 0)
     monkeypatch.setattr(lazy_lp, "solve", lambda *_, **__: failed)
     with pytest.raises(SolverError, match="engine ended with status 'failed'"):
-        fit_grid_lp(problem, 0.7, GridLpOptions(cells=3))
+        fit_lp(problem, 0.7, LpOptions(cells=3))
 
 
 def test_progress_ends_at_one(problem):
-    for design, options in ((fit_grid_lp, GridLpOptions), (fit_constopt, ConstOptOptions)):
+    for design, options in ((fit_lp, LpOptions), (fit_copt, CoptOptions)):
         seen = []
         design(problem, 0.7, options(cells=3, progress=lambda fraction, words, seen=seen: seen.append(fraction)))
         assert seen == sorted(seen)
@@ -216,21 +218,23 @@ def test_constopt_solves_its_program(nearest):
     apart = np.array([[distance(a, b, 2) for b in inputs] for a in inputs])
     away = np.array([[distance(a, b, 2) for b in outputs] for a in inputs])
     mass = np.array([0.3, 0.0, 0.2, 0.1, 0.1, 0.2, 0.1])
-    found = least_worst_loss(away, mass, apart, away, 0.6, nearest)
+    program = weights_program(away, mass, apart, away, 0.6, nearest)
+    found = solve_inequalities(program.cost, program.matrix, program.right).variables
+    table, worst = program.weights(found), program.worst_loss(found)
     expected = dense_constopt(away, mass, apart, away, 0.6, nearest)
     exponential = np.exp(-0.6 * away) / np.exp(-0.6 * away).sum(axis=1, keepdims=True)
     # The mean is in the objective with weight 1e-3, so the worst row may give way by 1e-3 of the mean.
-    assert expected - 1e-6 <= found.worst <= expected + 1e-3 * (mass @ (exponential * away).sum(axis=1))
-    rows = found.table / found.table.sum(axis=1, keepdims=True)
-    assert (rows * away).sum(axis=1)[mass > 0].max() <= found.worst + 1e-6
-    assert found.worst <= 1.001 * (exponential * away).sum(axis=1)[mass > 0].max()
+    assert expected - 1e-6 <= worst <= expected + 1e-3 * (mass @ (exponential * away).sum(axis=1))
+    rows = table / table.sum(axis=1, keepdims=True)
+    assert (rows * away).sum(axis=1)[mass > 0].max() <= worst + 1e-6
+    assert worst <= 1.001 * (exponential * away).sum(axis=1)[mass > 0].max()
     for i, j in itertools.permutations(range(7), 2):
         assert (rows[i] <= math.exp(2 * 0.6 * apart[i, j]) * rows[j] + 1e-6).all()
 
 
 @pytest.mark.parametrize("share", [0.5, 1])
 def test_constopt_is_private_between_centres(problem, share):
-    mechanism = fit_constopt(problem, 0.7, ConstOptOptions(cells=5, nearest=6, share=share))
+    mechanism = fit_copt(problem, 0.7, CoptOptions(cells=5, nearest=6, share=share))
     assert worst_ratio_between(mechanism.table, mechanism.grid.cell_centres, 0.7, 2) <= 1
     assert mechanism.report["status"] == "optimal"
     if share == 0.5:
@@ -238,9 +242,9 @@ def test_constopt_is_private_between_centres(problem, share):
         assert mechanism.expected_loss(problem) < problem.uniform_loss
 
 
-@pytest.mark.parametrize("design", [fit_grid_lp, fit_constopt])
+@pytest.mark.parametrize("design", [fit_lp, fit_copt])
 def test_certificate_shows_a_pair_across_a_border(problem, design):
-    options = GridLpOptions if design is fit_grid_lp else ConstOptOptions
+    options = LpOptions if design is fit_lp else CoptOptions
     mechanism = design(problem, 0.7, options(cells=3))
     certificate = certify(mechanism)
     assert not certificate.holds
@@ -281,7 +285,7 @@ def test_a_report_possible_on_one_side_only_is_infinitely_bad():
 
 
 def test_settings_round_trip(problem):
-    mechanism = fit_grid_lp(problem, 0.7, GridLpOptions(cells=(3, 2), breakpoints="adaptive"))
+    mechanism = fit_lp(problem, 0.7, LpOptions(cells=(3, 2), breakpoints="adaptive"))
     names = ("outputs", "bounds", "epsilon", "p", "method", "report")
     common = {name: getattr(mechanism, name) for name in names}
     again = Cellwise.from_settings(common, mechanism.settings())
@@ -296,13 +300,13 @@ def test_settings_round_trip(problem):
 
 def test_bad_options_are_named(problem):
     with pytest.raises(InvalidInputError, match="`nearest` must be a whole number of at least 1, got 0"):
-        ConstOptOptions(nearest=0)
+        CoptOptions(nearest=0)
     with pytest.raises(InvalidInputError, match="`share` must be strictly between 0 and 1"):
-        ConstOptOptions(share=2)
+        CoptOptions(share=2)
     with pytest.raises(InvalidInputError, match="`solver` must be one of 'auto', 'highs'"):
-        ConstOptOptions(solver="clarabel")
+        CoptOptions(solver="clarabel")
     with pytest.raises(ProblemTooLargeError, match="`cells` with 1000000 cells"):
-        fit_grid_lp(problem, 0.7, GridLpOptions(cells=1000))
+        fit_lp(problem, 0.7, LpOptions(cells=1000))
     with pytest.raises(InvalidInputError, match="`inputs` must be pairwise different"):
         optimal_discrete([[0.0], [0.0]], [[1.0]], epsilon=1)
     with pytest.raises(InvalidInputError, match=r"`loss` must be of shape \(inputs, outputs\) = \(2, 1\)"):

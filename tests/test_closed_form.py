@@ -10,21 +10,14 @@ from hypothesis import strategies as st
 
 from metricdp import Problem
 from metricdp.certificates.claims import examine
+from metricdp.certificates.search import steepest_pair
 from metricdp.drawing.randomness import InsecureSeed
 from metricdp.errors import InvalidInputError
 from metricdp.geometry.norms import norm
-from metricdp.mechanisms.exponential.fit import (
-    ExponentialOptions,
-    LaplaceOptions,
-    TruncatedOptions,
-    fit_em,
-    fit_em_remap,
-    fit_laplace,
-    fit_laplace_remap,
-    fit_tem,
-)
+from metricdp.mechanisms.exponential.fit import TruncatedOptions, fit_em, fit_em_remap, fit_tem
 from metricdp.mechanisms.exponential.mechanism import Exponential
-from metricdp.mechanisms.exponential.proof import steepest_pair
+from metricdp.mechanisms.laplace.fit import LaplaceOptions, fit_laplace, fit_laplace_remap
+from metricdp.mechanisms.options import ClosedFormOptions
 from metricdp.mechanisms.tails import LEAST_PROBABILITY
 
 ORDERS = (1, 1.5, 2, math.inf)
@@ -65,7 +58,7 @@ def test_em_is_the_definition():
     for p in ORDERS:
         for n_axes in (1, 2, 3):
             problem = random_problem(1, n_axes=n_axes, p=p)
-            mechanism = fit_em(problem, 0.7, ExponentialOptions())
+            mechanism = fit_em(problem, 0.7, ClosedFormOptions())
             points = problem.records[:7]
             expected = definition(problem, 0.7 * (1 - 4e-6), points)
             np.testing.assert_allclose(mechanism.probabilities(points), expected, rtol=1e-12)
@@ -79,7 +72,7 @@ def test_tem_is_em_with_clipped_distances(p):
     assert mechanism.clip == pytest.approx(gamma)
     expected = definition(problem, 1.3 * (1 - 4e-6), problem.records, clip=gamma)
     np.testing.assert_allclose(mechanism.probabilities(problem.records), expected, rtol=1e-12)
-    far = fit_em(problem, 1.3, ExponentialOptions()).probabilities(problem.records)
+    far = fit_em(problem, 1.3, ClosedFormOptions()).probabilities(problem.records)
     assert np.abs(far - expected).max() > 1e-4  # the clipping bites
 
 
@@ -91,7 +84,7 @@ def test_tem_without_room_for_truncation_is_uniform():
 
 def test_repeated_outputs_share_alike():
     problem = Problem([[0.0], [1.0]], [[0.0], [0.0], [1.0]], "euclidean")
-    rows = fit_em(problem, 1.0, ExponentialOptions()).probabilities([[0.3]])
+    rows = fit_em(problem, 1.0, ClosedFormOptions()).probabilities([[0.3]])
     assert rows[0, 0] == rows[0, 1] > rows[0, 2] > 0
 
 
@@ -99,8 +92,8 @@ def test_em_remap_is_the_brute_force_minimiser():
     moved = 0
     for seed in range(6):
         problem = random_problem(seed, n_outputs=6)
-        em = fit_em(problem, 0.6, ExponentialOptions())
-        mechanism = fit_em_remap(problem, 0.6, ExponentialOptions())
+        em = fit_em(problem, 0.6, ClosedFormOptions())
+        mechanism = fit_em_remap(problem, 0.6, ClosedFormOptions())
         rows = em.probabilities(problem.records)
         expected = np.zeros_like(rows)
         for draw in range(6):
@@ -118,7 +111,7 @@ def test_em_remap_is_the_brute_force_minimiser():
 
 def test_em_draws_follow_the_rows():
     problem = random_problem(5)
-    mechanism = fit_em_remap(problem, 1.0, ExponentialOptions())
+    mechanism = fit_em_remap(problem, 1.0, ClosedFormOptions())
     point = problem.records[:1]
     drawn = mechanism.sample(np.repeat(point, 40_000, axis=0), InsecureSeed(3))
     share = np.bincount(drawn, minlength=5) / 40_000
@@ -128,9 +121,9 @@ def test_em_draws_follow_the_rows():
 @pytest.mark.parametrize(
     "build",
     [
-        lambda p: fit_em(p, 4.0, ExponentialOptions()),
+        lambda p: fit_em(p, 4.0, ClosedFormOptions()),
         lambda p: fit_tem(p, 4.0, TruncatedOptions(beta=1e-9)),
-        lambda p: fit_em_remap(p, 4.0, ExponentialOptions()),
+        lambda p: fit_em_remap(p, 4.0, ClosedFormOptions()),
     ],
 )
 def test_em_family_at_huge_distances(build):
@@ -153,9 +146,9 @@ def test_em_family_keeps_the_guarantee(seed, p, n_axes, epsilon):
     x = rng.uniform(0, 4, (400, n_axes))
     y = np.clip(x + rng.normal(size=x.shape) * 10.0 ** rng.uniform(-6, 1, (400, 1)), 0, 4)
     for mechanism in (
-        fit_em(problem, epsilon, ExponentialOptions()),
+        fit_em(problem, epsilon, ClosedFormOptions()),
         fit_tem(problem, epsilon, TruncatedOptions()),
-        fit_em_remap(problem, epsilon, ExponentialOptions()),
+        fit_em_remap(problem, epsilon, ClosedFormOptions()),
     ):
         rows = mechanism.probabilities(x)
         np.testing.assert_allclose(rows.sum(axis=1), 1.0, rtol=1e-12)
@@ -164,9 +157,9 @@ def test_em_family_keeps_the_guarantee(seed, p, n_axes, epsilon):
 
 
 FITS = {
-    "em": lambda p, e: fit_em(p, e, ExponentialOptions()),
+    "em": lambda p, e: fit_em(p, e, ClosedFormOptions()),
     "tem": lambda p, e: fit_tem(p, e, TruncatedOptions()),
-    "em-remap": lambda p, e: fit_em_remap(p, e, ExponentialOptions()),
+    "em-remap": lambda p, e: fit_em_remap(p, e, ClosedFormOptions()),
     "laplace": lambda p, e: fit_laplace(p, e, LaplaceOptions(lattice=32)),
     "laplace-remap": lambda p, e: fit_laplace_remap(p, e, LaplaceOptions(lattice=32)),
 }
@@ -196,7 +189,7 @@ def test_proofs_accept_what_was_fitted_and_nothing_steeper(method):
 
 
 def test_a_rate_a_hair_too_steep_is_not_proved():
-    mechanism = fit_em(random_problem(7), 1.0, ExponentialOptions())
+    mechanism = fit_em(random_problem(7), 1.0, ClosedFormOptions())
     assert not examine(replace(mechanism, rate=math.nextafter(0.5, 1))).holds
     assert examine(replace(mechanism, rate=0.5)).holds
 
@@ -204,7 +197,7 @@ def test_a_rate_a_hair_too_steep_is_not_proved():
 def test_steepest_pair_finds_a_known_slope():
     # Two outputs on a line, x between them: ln z_0 has slope −2·rate·z_1, steepest next to output 1.
     problem = Problem([[0.0], [1.0]], [[0.0], [1.0]], "euclidean")
-    mechanism = fit_em(problem, 1.0, ExponentialOptions())
+    mechanism = fit_em(problem, 1.0, ClosedFormOptions())
     points = np.linspace(0.01, 0.99, 99)[:, None]
     ratio, where, tried = steepest_pair(mechanism, points, 1e-5)
     far = mechanism.probabilities([[0.99]])[0].max()
@@ -235,7 +228,7 @@ def test_settings_round_trip(method):
     ],
 )
 def test_bad_files_are_refused(setting, value, words):
-    mechanism = fit_em(random_problem(8), 0.8, ExponentialOptions())
+    mechanism = fit_em(random_problem(8), 0.8, ClosedFormOptions())
     common = {name: getattr(mechanism, name) for name in ("outputs", "bounds", "epsilon", "p", "method", "report")}
     with pytest.raises(InvalidInputError, match=words):
         Exponential.from_settings(common, {**mechanism.settings(), setting: value})
@@ -246,7 +239,7 @@ def test_bad_files_are_refused(setting, value, words):
     [
         (TruncatedOptions, {"beta": 3}, "`beta` must be strictly between 0 and 1"),
         (TruncatedOptions, {"beta": 0}, "`beta` must be a positive"),
-        (ExponentialOptions, {"time_limit": -1}, "`time_limit` must be a positive"),
+        (ClosedFormOptions, {"time_limit": -1}, "`time_limit` must be a positive"),
         (LaplaceOptions, {"lattice": 1}, "`lattice` must be a whole number of at least 2"),
         (LaplaceOptions, {"lattice": 10.5}, "`lattice` must be a whole number of at least 2"),
     ],
@@ -259,7 +252,7 @@ def test_bad_options_are_refused(options, given, words):
 def test_progress_ends_at_one():
     for method, fit in {
         "laplace-remap": lambda p, say: fit_laplace_remap(p, 1.0, LaplaceOptions(lattice=8, progress=say)),
-        "em": lambda p, say: fit_em(p, 1.0, ExponentialOptions(progress=say)),
+        "em": lambda p, say: fit_em(p, 1.0, ClosedFormOptions(progress=say)),
     }.items():
         heard = []
         fit(random_problem(9), lambda share, words, heard=heard: heard.append(share))

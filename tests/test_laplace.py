@@ -13,7 +13,7 @@ from metricdp import Problem
 from metricdp.drawing.randomness import InsecureSeed
 from metricdp.errors import InvalidInputError, ProblemTooLargeError
 from metricdp.geometry.norms import norm, pairwise_distances
-from metricdp.mechanisms.exponential.fit import LaplaceOptions, fit_laplace, fit_laplace_remap
+from metricdp.mechanisms.laplace.fit import LaplaceOptions, fit_laplace, fit_laplace_remap
 from metricdp.mechanisms.laplace.mechanism import LatticeLaplace, NoiseFrame
 from metricdp.mechanisms.laplace.squares import Lattice
 from metricdp.mechanisms.tails import LEAST_PROBABILITY

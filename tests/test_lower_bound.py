@@ -221,6 +221,6 @@ def test_only_cells_with_records_cost_memory():
 
 @pytest.mark.parametrize(("kind", "remedy"), [("tight", "take fewer `clusters`"), ("paper", "take fewer `cells`")])
 def test_what_would_not_fit_is_refused(monkeypatch, kind, remedy):
-    monkeypatch.setattr("metricdp.mechanisms.options.os.sysconf", lambda _: 1)
+    monkeypatch.setattr("metricdp.mechanisms.options.free_memory_gb", lambda: 1e-9)
     with pytest.raises(ProblemTooLargeError, match=remedy):
         lower_bound(random_problem(4), 1.0, kind=kind)

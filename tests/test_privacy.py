@@ -118,7 +118,7 @@ def test_certificates_of_unknown_kinds_are_refused():
     odd = type("Odd", (mdp.Mechanism,), {"kind": "odd", **own})(
         outputs=fitted.outputs, bounds=fitted.bounds, epsilon=1.0, p=2.0, method="odd"
     )
-    with pytest.raises(TypeError, match="no proof is known"):
+    with pytest.raises(TypeError, match="No proof is known"):
         mdp.certify(odd)
     with pytest.raises(mdp.InvalidInputError, match=r"must be a metricdp.Mechanism, got str"):
         mdp.certify("mechanism.mdp")

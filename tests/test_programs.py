@@ -10,7 +10,7 @@ from conftest import random_problem
 from metricdp.geometry.grid import Grid
 from metricdp.mechanisms.aipo.budget_split import budgets_from_shares
 from metricdp.mechanisms.aipo.program import approx_apo, memory_estimate_gb, surrogate_cost
-from metricdp.optimise.engines import ENGINES, Status, solve
+from metricdp.optimise.engines import Status, engines_for, solve
 from metricdp.optimise.programs import Program
 from metricdp.optimise.repair import make_feasible
 from test_grid import naive_weights
@@ -70,7 +70,7 @@ def test_optimum_equals_scipy_on_both_engines(p, n_axes):
         ).fun
         program = approx_apo(cost, grid, budgets)
         assert program.inequality.shape == rows.shape
-        for engine in ENGINES:
+        for engine in engines_for(Program):
             solution = solve(program, solver=engine)
             assert solution.status is Status.OPTIMAL
             assert solution.engine.startswith(engine)
@@ -99,7 +99,7 @@ def test_dual_value_refuses_programs_with_entry_bounds():
         program.dual_value(np.zeros(4))
 
 
-@pytest.mark.parametrize("engine", list(ENGINES))
+@pytest.mark.parametrize("engine", list(engines_for(Program)))
 def test_entry_bounds_are_respected(engine):
     grid = Grid.uniform(np.array([[0.0], [1.0]]), 2)
     inequality = approx_apo(np.zeros((3, 2)), grid, np.array([5.0])).inequality
@@ -108,7 +108,7 @@ def test_entry_bounds_are_respected(engine):
     assert np.allclose(solve(program, solver=engine).table, [[0.7, 0.3]] * 3, atol=1e-6)
 
 
-@pytest.mark.parametrize("engine", list(ENGINES))
+@pytest.mark.parametrize("engine", list(engines_for(Program)))
 def test_infeasible_programs_say_so(engine):
     grid = Grid.uniform(np.array([[0.0], [1.0]]), 1)
     inequality = approx_apo(np.zeros((2, 2)), grid, np.array([1.0])).inequality
@@ -118,7 +118,7 @@ def test_infeasible_programs_say_so(engine):
     assert solution.table is None
 
 
-@pytest.mark.parametrize("engine", list(ENGINES))
+@pytest.mark.parametrize("engine", list(engines_for(Program)))
 def test_time_limit_is_reported(engine):
     problem = random_problem(0, n_outputs=20, n_records=500, side=40.0)
     grid = Grid.uniform(problem.bounds, 16)

@@ -12,9 +12,9 @@ from scipy.stats import chisquare
 
 import metricdp as mdp
 from conftest import random_problem
-from metricdp.drawing import exact_draws as sampling
-from metricdp.drawing.exact_draws import AliasTables, BernsteinSampler, _coins, draw_in_proportion
+from metricdp.drawing.exact_draws import AliasTables, _coins, draw_in_proportion
 from metricdp.mechanisms.spline.integer_rows import integer_rows
+from metricdp.mechanisms.spline.sampler import BernsteinSampler
 
 
 def random_weights(rng, n_rows, n_outputs, total):
@@ -65,8 +65,8 @@ def law_by_enumeration(sampler, point, monkeypatch):
             assert count == draws.shape[1]
             return draws[-1].astype(np.uint64) << np.uint64(64 - bits)
 
-    monkeypatch.setattr(sampling, "integers_below", scripted)
-    monkeypatch.setattr(sampling, "coins_of_ratios", scripted_coins)
+    monkeypatch.setattr(spline_sampler, "integers_below", scripted)
+    monkeypatch.setattr(spline_sampler, "coins_of_ratios", scripted_coins)
     outputs = sampler.draw(np.tile(point, (draws.shape[1], 1)), Heights())
     assert next(asked, None) is None
     counts = np.bincount(outputs, minlength=sampler.tables.n_outputs)

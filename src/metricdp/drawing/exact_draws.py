@@ -1,24 +1,14 @@
-"""Exact draws: of splines by integer arithmetic alone, and from weights that are given as floating-point numbers.
-
-On its cell a spline is a mixture of control rows with Bernstein weights, and Bernstein weights are those of coin flips:
-m flips of probability u_ℓ per axis, u_ℓ a ratio of lattice integers, land on control site a with exactly the weight
-of a. The output is then drawn from that site's integer weights by an alias table. No probability is ever computed.
-
-Rows of other mechanisms are computed in floating point; from those numbers `draw_in_proportion` draws exactly.
-"""
+"""Exact draws from weights: integers by alias tables, floating-point numbers in proportion to what they are."""
 
 from __future__ import annotations
-
-import math
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metricdp._validation import FloatArray
-from metricdp.drawing.randomness import RandomSource, coins_of_ratios, integers_below
+from metricdp.drawing.randomness import RandomSource, integers_below
 
-__all__ = ["AliasTables", "BernsteinSampler", "draw_in_proportion"]
+__all__ = ["AliasTables", "draw_in_proportion"]
 
 # Proposals for weights in floating point have so many binary digits; a second draw makes up for the rest.
 _DIGITS = 40
@@ -86,44 +76,6 @@ def _alias(weights: Integers, height: int) -> tuple[Integers, Integers]:
         short[active[~fell]] -= 1
         active = active[(short[active] > 0) & (spare[active] > 0)]
     return keep, alias
-
-
-class BernsteinSampler:
-    """Draws outputs of a spline at lattice points.
-
-    breakpoints : per axis, as multiples of the lattice's step.
-    degree : m.
-    weights : integer control rows (sites, outputs), last axis fastest.
-    """
-
-    def __init__(self, breakpoints: Sequence[Integers], degree: int, weights: Integers) -> None:
-        self.breakpoints, self.degree = breakpoints, degree
-        counts = [degree * (len(points) - 1) + 1 for points in breakpoints]
-        self._strides = [math.prod(counts[axis + 1 :]) for axis in range(len(counts))]
-        self._sides = [np.diff(points) for points in breakpoints]
-        self.tables = AliasTables(weights)
-
-    def draw(self, points: Integers, source: RandomSource) -> NDArray[np.intp]:
-        """Return one output for every lattice point (points, axes) of the box.
-
-        Guarantee
-        ---------
-        An output has exactly the spline's probability at the point, provided that the source's words are uniform and
-        independent. Every point takes the same words and the same operations, wherever it lies. Two things remain that
-        could tell a point's cell by its time: the search for the cell, and whether the rows that it needs are in the
-        processor's cache.
-        """
-        site = np.zeros(len(points), dtype=np.int64)
-        for axis, edges in enumerate(self.breakpoints):
-            cell = np.minimum(np.searchsorted(edges, points[:, axis], side="right") - 1, len(edges) - 2)
-            steps, side = points[:, axis] - edges[cell], self._sides[axis][cell]
-            flips = self.degree * cell
-            for _ in range(self.degree):
-                flips += coins_of_ratios(source, steps, side)
-            site += self._strides[axis] * flips
-        column = integers_below(source, np.int64(self.tables.n_outputs), len(points))
-        height = source.words(len(points)) >> np.uint64(64 - self.tables.height_bits)
-        return self.tables.draw(site, column, height.astype(np.int64))
 
 
 def draw_in_proportion(weights: FloatArray, source: RandomSource) -> NDArray[np.intp]:

@@ -179,6 +179,7 @@ _FORMAT_1_LIBRARY = "0.1.0"
 
 
 def _rebuilt(header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Mechanism:
+    require_types(header)
     return rebuild(header, arrays, family_of(header["kind"], header["format"]).mechanism)
 
 

@@ -1,4 +1,4 @@
-"""Design of Laplace noise with outputs: noisy points go to the nearest one (`laplace`) or the best (`laplace-remap`)."""
+"""Design of Laplace noise with outputs: noisy points go to the nearest (`laplace`) or the best (`laplace-remap`)."""
 
 from __future__ import annotations
 

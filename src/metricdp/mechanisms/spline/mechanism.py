@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metricdp._validation import FloatArray, integer, positive, reject
-from metricdp.drawing.exact_draws import BernsteinSampler
 from metricdp.drawing.randomness import RandomSource
 from metricdp.geometry.bsplines import TensorSpline
 from metricdp.geometry.grid import Grid
 from metricdp.geometry.lattice import LARGEST_MULTIPLE, coarsest_step, lattice_step, snap, to_integers
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.spline.integer_rows import fineness, integer_rows, rounding_mix
+from metricdp.mechanisms.spline.sampler import BernsteinSampler
 
 __all__ = ["Spline"]
 
