@@ -289,10 +289,16 @@ def outcome(path, known):
     assert mechanism.rounding * float(mechanism.plane_epsilon) < 0.01, "a claim about hardly any pair"
     low, high = mechanism.bounds
     points = np.concatenate([np.random.default_rng(0).uniform(low, high, size=(20, len(low))), mechanism.bounds])
-    rows = mechanism.probabilities(points)
-    assert np.isfinite(rows).all(), rows
-    assert rows.min() >= 0, rows.min()
-    assert np.abs(rows.sum(axis=1) - 1).max() < 1e-9, rows.sum(axis=1)
+    try:
+        rows = mechanism.probabilities(points)
+    except mdp.InvalidInputError:
+        # Noise of an unusual norm is drawn exactly, but its probabilities would be too inaccurate to show.
+        assert mechanism.kind == "lattice-laplace"
+        assert not mechanism.has_closed_form
+    else:
+        assert np.isfinite(rows).all(), rows
+        assert rows.min() >= 0, rows.min()
+        assert np.abs(rows.sum(axis=1) - 1).max() < 1e-9, rows.sum(axis=1)
     drawn = mechanism.sample(points)
     assert 0 <= drawn.min() <= drawn.max() < mechanism.n_outputs
     return "unchanged" if content_hash(path) in known else "another that certifies"

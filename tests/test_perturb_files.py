@@ -406,9 +406,9 @@ def test_nested_columns_do_not_go_into_csv(tmp_path):
     with pytest.raises(
         mdp.InvalidInputError, match="`copy` must be columns of numbers, texts or times where CSV is written, got tags"
     ):
-        perturb_file(city(), tmp_path / "in.parquet", tmp_path / "out.csv", Options(copy="all"))
+        perturb_file(city(), tmp_path / "in.parquet", tmp_path / "out.csv", Options(copy=("tags",)))
     assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
-    perturb_file(city(), tmp_path / "in.parquet", tmp_path / "out.geojson", Options(copy="all"))
+    perturb_file(city(), tmp_path / "in.parquet", tmp_path / "out.geojson", Options(copy=("tags",)))
     assert json.loads((tmp_path / "out.geojson").read_text())["features"][0]["properties"]["tags"] == [1, 2]
 
 
@@ -567,7 +567,7 @@ def test_people_have_budgets(tmp_path):
         options = Options(user_column="person")
         summary = perturb_file(city(), source, tmp_path / "out.parquet", options, ledger=ledger)
         assert summary.counts.refused == ROWS - 2 * 300
-        assert ledger.remaining("ann") == 0
+        assert ledger.remaining("ann") < city().claimed_epsilon
         with pytest.raises(mdp.InvalidInputError, match="`user_column` must be given if, and only if"):
             perturb_file(city(), source, tmp_path / "out2.parquet", ledger=ledger)
         with pytest.raises(

@@ -48,7 +48,8 @@ def test_laplace_at_the_others(rome, method, number):
 @pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "clusters", "least"), [(1.6, 1000, 2.615), (0.4, 2000, 3.67)])
 def test_the_lower_bound_is_tight(rome, epsilon, clusters, least):
-    assert least <= mdp.lower_bound(rome, epsilon, clusters=clusters)
+    plane = mdp.Problem(rome.records, rome.outputs, rome.loss, rome.prior, rome.p, rome.bounds)
+    assert least <= mdp.lower_bound(plane, epsilon, clusters=clusters)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,17 +14,37 @@ __all__ = ["atomic_file"]
 
 
 @contextmanager
-def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file to be written aside; it takes the place of `path` only if the block ends well."""
+def atomic_file(path: str | os.PathLike[str], *, private: bool = False) -> Iterator[BinaryIO]:
+    """Open a file to be written aside; it takes the place of `path` only if the block ends well.
+
+    A new file has the permissions that the user's umask gives, and one that replaces another has that one's. With
+    `private` only the owner may read and write it. At no time can somebody open it who may not do so at the end.
+    """
     target = Path(path)
-    # Unlike `tempfile`, this leaves the file with the permissions that the user's umask gives to new files.
+    mode = 0o600 if private else _mode(target)
+    # Not `tempfile`, whose files are always private and would stay so.
     aside = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
+
+    def create(name: str, flags: int) -> int:
+        return os.open(name, flags, 0o666 if mode is None else mode)
+
     try:
-        with aside.open("xb") as stream:
+        with open(aside, "xb", opener=create) as stream:
             yield stream
             stream.flush()
+            if mode is not None and hasattr(os, "fchmod"):
+                os.fchmod(stream.fileno(), mode)  # gives back what the umask took
             os.fsync(stream.fileno())
         aside.replace(target)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+
+
+def _mode(path: Path) -> int | None:
+    """Return the permissions of a file, or None if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return stat.S_IMODE(status.st_mode) & 0o777 if stat.S_ISREG(status.st_mode) else None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +13,29 @@ from numpy.typing import NDArray
 from metricdp._validation import FloatArray, reject
 from metricdp.errors import InvalidInputError
 
-__all__ = ["IntArray", "Source", "check_edges", "check_lengths", "check_nodes", "index_of_ids"]
+__all__ = ["IntArray", "Source", "check_edges", "check_lengths", "check_nodes", "index_of_ids", "shown"]
 
 IntArray = NDArray[np.int64]
+
+# A million kilometres: longer than any road, and short enough that no sum of lengths overflows.
+LONGEST_M = 1e9
+
+# What an error quotes of a value; a file may hold one of many megabytes.
+MOST_LETTERS = 60
+
+
+def shown(value: object) -> str:
+    r"""Return a value as an error may quote it: short, on one line, without characters that control a terminal.
+
+    Examples
+    --------
+    >>> shown("ten"), shown(chr(27) + "[2J"), shown("1" * 1000)[-22:]
+    ('ten', "'\\x1b[2J'", '11… (1,000 characters)')
+    """
+    text = str(value)
+    short = text[:MOST_LETTERS]
+    more = f"… ({len(text):,} characters)" if len(text) > MOST_LETTERS else ""
+    return (short if short.isprintable() else repr(short)) + more
 
 
 def _at_index(row: int) -> str:
@@ -36,6 +57,14 @@ class Source:
         prefix = f"{self.name}: " if self.name else ""
         return InvalidInputError(f"{prefix}{reject(column, rule, value)}")
 
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Put the name of the source before the errors of what is done with its columns."""
+        try:
+            yield
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{self.name}: {error}") from error
+
     def forbid(self, bad: NDArray[np.bool_], column: str, rule: str, values: NDArray[Any]) -> None:
         """Raise for the first row where `bad` holds; say how many more there are."""
         rows = np.flatnonzero(bad)
@@ -43,7 +72,7 @@ class Source:
             return
         row = int(rows[0])
         more = f", and {len(rows) - 1} more rows like it" if len(rows) > 1 else ""
-        raise self.broken(column, rule, f"{values[row]} {self.place(row)}{more}")
+        raise self.broken(column, rule, f"{shown(values[row])} {self.place(row)}{more}")
 
 
 def check_nodes(source: Source, ids: IntArray, lon: FloatArray, lat: FloatArray) -> None:
@@ -63,9 +92,10 @@ def check_nodes(source: Source, ids: IntArray, lon: FloatArray, lat: FloatArray)
 
 
 def check_lengths(source: Source, length_m: FloatArray, column: str = "length_m") -> None:
-    """Raise unless every length is a finite number of metres, zero or more."""
-    bad = ~(np.isfinite(length_m) & (length_m >= 0))
-    source.forbid(bad, column, "a finite length in metres, zero or more", length_m)
+    """Raise unless every length is a number of metres, zero or more and at most a million kilometres."""
+    # Written so that NaN fails too.
+    bad = ~((length_m >= 0) & (length_m <= LONGEST_M))
+    source.forbid(bad, column, f"a finite length in metres, zero or more and at most {LONGEST_M:.0e}", length_m)
 
 
 def check_edges(source: Source, n_nodes: int, u: IntArray, v: IntArray, length_m: FloatArray) -> None:

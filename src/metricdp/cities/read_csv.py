@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import lzma
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pandas as pd
 
 from metricdp.cities._checks import IntArray, Source, check_lengths, check_nodes, index_of_ids
 from metricdp.cities.network import RoadNetwork
+from metricdp.cities.unpack import open_table
 from metricdp.errors import InvalidInputError
 
 __all__ = ["find_table", "read_folder"]
@@ -18,6 +20,9 @@ __all__ = ["find_table", "read_folder"]
 NODE_COLUMNS = {"id": "int64", "lon": "float64", "lat": "float64"}
 EDGE_COLUMNS = {"u": "int64", "v": "int64", "length_m": "float64"}
 TASK_COLUMNS = {"id": "int64", "road_dist_m": "float64"}
+# A header of millions of commas would become millions of names.
+LONGEST_HEADER = 65_536
+ROWS_AT_ONCE = 100_000
 # From 3.1 on pandas always reads floats exactly and warns when asked to.
 EXACT: dict[str, Any] = (
     {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
@@ -54,7 +59,8 @@ def read_folder(folder: Path, name: str | None = None) -> RoadNetwork:
     if not columns:
         rule = "a folder with edges.csv[.xz] or distance_to_task.csv[.xz] next to the nodes"
         raise InvalidInputError(f"`{folder}` must be {rule}, got neither.")
-    return RoadNetwork(name or folder.resolve().name, ids, lon, lat, **columns)
+    with source.named():
+        return RoadNetwork(name or folder.resolve().name, ids, lon, lat, **columns)
 
 
 def find_table(folder: Path, key: str) -> Path | None:
@@ -101,16 +107,13 @@ def _read(path: Path, columns: dict[str, str]) -> tuple[pd.DataFrame, Source]:
         "index_col": False,
     }
     try:
-        header = pd.read_csv(path, nrows=0, **options)
-        missing = [column for column in columns if column not in header.columns]
-        if missing:
-            got = "only " + ", ".join(map(str, header.columns))
-            raise Source(str(path)).broken(missing[0], "a column of the file", got)
+        _check_header(path, columns, options)
         options["usecols"] = list(columns)
         try:
-            frame = pd.read_csv(path, dtype=columns, **EXACT, **options)
+            with open_table(path) as stream:
+                frame = pd.read_csv(stream, dtype=columns, **EXACT, **options)
         except (ValueError, OverflowError) as error:
-            if isinstance(error, UNREADABLE):
+            if isinstance(error, (InvalidInputError, *UNREADABLE)):
                 raise
             frame = _read_as_text(path, columns, options)
     except UNREADABLE as error:
@@ -120,22 +123,49 @@ def _read(path: Path, columns: dict[str, str]) -> tuple[pd.DataFrame, Source]:
     return frame, Source(str(path), lambda row: f"on line {lines[row]}")
 
 
+def _check_header(path: Path, columns: dict[str, str], options: dict[str, Any]) -> None:
+    """Raise unless the first line names every one of `columns` once.
+
+    Other names are not repeated in the error: the file may be a link to one that is nobody's business.
+    """
+    with open_table(path) as stream:
+        first = stream.readline(LONGEST_HEADER + 1)
+    if len(first) > LONGEST_HEADER:
+        rule = f"begin with a line of column names, at most {LONGEST_HEADER:,} bytes long"
+        raise InvalidInputError(f"{path}: the file must {rule}, got a longer one.")
+    names = pd.read_csv(io.BytesIO(first), header=None, nrows=1, dtype=str, **options).iloc[0].tolist()
+    present = [column for column in columns if column in names]
+    for column in columns:
+        if column not in present:
+            got = f"only {', '.join(present)}" if present else f"none of {', '.join(columns)}"
+            raise Source(str(path)).broken(column, "a column of the file", got)
+        if names.count(column) > 1:
+            raise Source(str(path)).broken(column, "one column of the file", f"{names.count(column)} of that name")
+
+
 def _read_as_text(path: Path, columns: dict[str, str], options: dict[str, Any]) -> pd.DataFrame:
     """Convert column by column: slower, but able to say which line cannot be a number."""
-    text = pd.read_csv(path, dtype=str, keep_default_na=False, **options)
+    with (
+        open_table(path) as stream,
+        pd.read_csv(stream, dtype=str, keep_default_na=False, chunksize=ROWS_AT_ONCE, **options) as chunks,
+    ):
+        return pd.concat([_numbers(path, columns, text) for text in chunks])
+
+
+def _numbers(path: Path, columns: dict[str, str], text: pd.DataFrame) -> pd.DataFrame:
     text = text[(text != "").any(axis=1)]
     lines = text.index.to_numpy() + 2
     source = Source(str(path), lambda row: f"on line {lines[row]}")
-    numbers = {}
+    numbers: dict[str, Any] = {}
     for column, kind in columns.items():
-        shown = text[column].map(repr).to_numpy()
+        quoted = text[column].map(repr).to_numpy()
         if kind == "int64":
             # 18 digits always fit 64 bits, and no map has longer ids.
             good = text[column].str.fullmatch(r"\s*[+-]?\d{1,18}\s*").to_numpy(dtype=bool)
-            source.forbid(~good, column, "a whole number", shown)
+            source.forbid(~good, column, "a whole number", quoted)
             numbers[column] = text[column].str.strip().astype("int64")
         else:
             values = pd.to_numeric(text[column], errors="coerce").astype("float64")
-            source.forbid(values.isna().to_numpy(), column, "a number", shown)
+            source.forbid(values.isna().to_numpy(), column, "a number", quoted)
             numbers[column] = values
     return pd.DataFrame(numbers, index=text.index)

@@ -1,22 +1,22 @@
 """OSMnx GraphML files, read as a stream.
 
 networkx could read them too, but builds a graph of dictionaries first: gigabytes for a large city, when three
-numbers per node and edge are wanted. A stream also lets an error name the element.
+numbers per node and edge are wanted. A stream also lets an error name the element. Nothing is kept of what is not
+wanted, and what a hostile file could blow up (entities, tags of megabytes, deep nesting) is refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
+from xml.parsers import expat
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metricdp._validation import FloatArray
-from metricdp.cities._checks import IntArray, Source, check_lengths, check_nodes, index_of_ids
+from metricdp.cities._checks import IntArray, Source, check_lengths, check_nodes, index_of_ids, shown
 from metricdp.cities.network import RoadNetwork
 from metricdp.errors import InvalidInputError
 
@@ -26,55 +26,141 @@ __all__ = ["read_graphml"]
 WANTED = {"node": (("id",), ("x", "y")), "edge": (("source", "target"), ("length",))}
 Row = list[str | None]
 
+CHUNK_BYTES = 65_536
+
+# Tags and comments are looked at again from their beginning whenever more of them arrives (expat before 2.6), which
+# takes time that grows with the square of their length.
+LONGEST_TAG_BYTES = 1_000_000
+DEEPEST = 100
+LONGEST_NUMBER = 400
+MOST_KEYS = 10_000
+
 
 def read_graphml(path: Path, name: str | None = None) -> RoadNetwork:
     """Read the network that `osmnx.save_graphml` wrote; other GraphML with the same keys works too.
 
     Nodes need whole-number ids and the keys x (longitude) and y (latitude), edges the key length in metres.
-    Edges of an undirected graph are taken both ways.
+    Edges of an undirected graph are taken both ways. A file with a document type (DTD) is refused, since it could
+    define entities that grow without end or that stand for other files.
     """
-    rows: dict[str, list[Row]] = {"node": [], "edge": []}
-    undirected = False
+    reader = _Reader(path)
     try:
-        for kind, row in _rows(path):
-            if kind == "undirected":
-                undirected = True
-            else:
-                rows[kind].append(row)
-    except ET.ParseError as error:
+        with path.open("rb") as file:
+            reader.read(file)
+    except expat.ExpatError as error:
         raise InvalidInputError(f"{path}: the file must be well-formed XML, got: {error}.") from error
+    except InvalidInputError:
+        raise
     except (OSError, ValueError, LookupError) as error:  # unreadable, or an encoding XML does not know
         raise InvalidInputError(f"{path}: the file must be readable XML, got: {error}.") from error
-    return _network(path, name, rows, undirected=undirected)
+    return _network(path, name, reader.rows, undirected=reader.undirected)
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Row]]:
-    """Yield ("node" | "edge", wanted values) in file order, and ("undirected", []) for such a graph."""
-    keys: dict[str, str] = {}
-    graph: ET.Element | None = None
-    # Expat limits entity expansion and ElementTree fetches nothing: a hostile file can only fail.
-    for event, element in ET.iterparse(path, events=("start", "end")):  # noqa: S314
-        tag = element.tag.rpartition("}")[2]
-        if event == "start":
-            if tag == "graph":
-                graph = element
-                if element.get("edgedefault") == "undirected":
-                    yield "undirected", []
-        elif tag == "key":
-            keys[element.get("id", "")] = element.get("attr.name", "")
+class _Element:
+    """A node or an edge that is being read: its tag, its attributes and the numbers found in it so far."""
+
+    def __init__(self, tag: str, attributes: dict[str, str]) -> None:
+        self.tag, self.attributes, self.depth = tag, attributes, 0
+        self.numbers: dict[str, str | None] = {}
+
+    def row(self) -> Row:
+        attributes, names = WANTED[self.tag]
+        return [self.attributes.get(key) for key in attributes] + [self.numbers.get(key) for key in names]
+
+
+class _Reader:
+    """Collects the wanted values of nodes and edges, and whether the graph is undirected."""
+
+    def __init__(self, path: Path) -> None:
+        self.rows: dict[str, list[Row]] = {"node": [], "edge": []}
+        self.undirected = False
+        self._path = path
+        self._keys: dict[str, str] = {}
+        self._depth = 0
+        self._open: list[_Element] = []
+        # The key of the number that is being read, and its text up to now.
+        self._number, self._text = "", ""
+        self._parser = parser = expat.ParserCreate()
+        parser.buffer_text = True
+        parser.StartDoctypeDeclHandler = self._doctype
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+
+    def read(self, file: Any) -> None:
+        fed = 0
+        while chunk := file.read(CHUNK_BYTES):
+            self._parser.Parse(chunk, False)  # noqa: FBT003 - expat takes no keywords
+            fed += len(chunk)
+            if fed - self._parser.CurrentByteIndex > LONGEST_TAG_BYTES:
+                raise self._refused(f"have tags and comments of at most {LONGEST_TAG_BYTES:,} bytes", "a longer one")
+        self._parser.Parse(b"", True)  # noqa: FBT003
+
+    def _refused(self, rule: str, got: str) -> InvalidInputError:
+        line = self._parser.CurrentLineNumber
+        return InvalidInputError(f"{self._path}: the file must {rule}, got {got} on line {line}.")
+
+    def _doctype(self, *_: object) -> None:
+        raise self._refused("have no document type (remove the <!DOCTYPE …> and what it defines)", "one")
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise self._refused(f"have elements at most {DEEPEST} deep in each other", "a deeper one")
+        tag = name.rpartition(":")[2]
+        if tag == "data":
+            self._start_data(attributes)
         elif tag in WANTED:
-            attributes, names = WANTED[tag]
-            data = {keys.get(item.get("key", "")): item.text for item in element}
-            yield tag, [element.get(key) for key in attributes] + [data.get(key) for key in names]
-            if graph is not None:
-                del graph[:]  # what was read is not needed again; without this the whole file stays in memory
+            element = _Element(tag, attributes)
+            element.depth = self._depth
+            self._open.append(element)
+        elif tag == "key":
+            self._add_key(attributes)
+        elif tag == "graph" and attributes.get("edgedefault") == "undirected":
+            self.undirected = True
+
+    def _add_key(self, attributes: dict[str, str]) -> None:
+        key = attributes.get("id", "")
+        if key in self._keys:
+            raise self._refused("declare every <key> once", f"{shown(key)} again")
+        if len(self._keys) == MOST_KEYS:
+            raise self._refused(f"declare at most {MOST_KEYS:,} keys", "more")
+        self._keys[key] = attributes.get("attr.name", "")
+
+    def _start_data(self, attributes: dict[str, str]) -> None:
+        if not self._open or self._depth != self._open[-1].depth + 1:
+            return
+        element, key = self._open[-1], self._keys.get(attributes.get("key", ""), "")
+        if key in WANTED[element.tag][1]:
+            if key in element.numbers:
+                raise self._refused(f"give `{key}` once for each {element.tag}", "a second one")
+            element.numbers[key] = None
+            self._number, self._text = key, ""
+            self._parser.CharacterDataHandler = self._more_text
+
+    def _more_text(self, text: str) -> None:
+        self._text += text
+        if len(self._text) > LONGEST_NUMBER:
+            rule = f"give `{self._number}` as a number of at most {LONGEST_NUMBER} characters"
+            raise self._refused(rule, "a longer one")
+
+    def _end(self, _: str) -> None:
+        if self._open:
+            element = self._open[-1]
+            if self._depth == element.depth:
+                self.rows[element.tag].append(element.row())
+                self._open.pop()
+            elif self._number and self._depth == element.depth + 1:
+                element.numbers[self._number] = self._text or None
+                self._number = ""
+                self._parser.CharacterDataHandler = None
+        self._depth -= 1
 
 
 def _network(path: Path, name: str | None, rows: dict[str, list[Row]], *, undirected: bool) -> RoadNetwork:
     nodes = _columns(rows["node"], 3)
     edges = _columns(rows["edge"], 3)
-    node_source = Source(str(path), lambda row: f"for node {nodes[0][row]}")
-    edge_source = Source(str(path), lambda row: f"for the edge from {edges[0][row]} to {edges[1][row]}")
+    node_source = Source(str(path), lambda row: f"for node {shown(nodes[0][row])}")
+    edge_source = Source(str(path), lambda row: f"for the edge from {shown(edges[0][row])} to {shown(edges[1][row])}")
     ids = _whole(node_source, "node id", nodes[0])
     lon, lat = _numbers(node_source, "x", nodes[1]), _numbers(node_source, "y", nodes[2])
     check_nodes(node_source, ids, lon, lat)
@@ -86,7 +172,8 @@ def _network(path: Path, name: str | None, rows: dict[str, list[Row]], *, undire
     check_lengths(edge_source, length, "length")
     if undirected:
         u, v, length = np.concatenate([u, v]), np.concatenate([v, u]), np.concatenate([length, length])
-    return RoadNetwork(name or path.stem, ids, lon, lat, u, v, length)
+    with node_source.named():
+        return RoadNetwork(name or path.stem, ids, lon, lat, u, v, length)
 
 
 def _columns(rows: list[Row], width: int) -> NDArray[Any]:
@@ -107,7 +194,8 @@ def _numbers(source: Source, column: str, values: NDArray[Any]) -> FloatArray:
 
 
 def _is_number(value: str | None) -> bool:
-    if value is None:  # the key is missing
+    # None: the key is missing. Python alone takes 1_0 and digits of other alphabets for numbers.
+    if value is None or "_" in value or not value.isascii():
         return False
     try:
         float(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import stat
 from pathlib import Path
 
 import pandas as pd
@@ -32,24 +33,27 @@ def save_folder(network: RoadNetwork, path: str | os.PathLike[str]) -> Path:
     Path
         The folder.
     """
-    folder = Path(path)
+    # Resolved, so that the last part is a name (not "..") and a link to an empty folder stays what it is.
+    folder = Path(path).resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        message = f"`path` must be a new or an empty folder, got {str(folder)!r}, which holds something."
+        message = f"`path` must be a new or an empty folder, got {os.fspath(path)!r}, which holds something."
         raise InvalidInputError(message)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # Not `tempfile.mkdtemp`, whose folders only their owner may read.
+    # Not `tempfile.mkdtemp`, whose folders only their owner may read; but an empty folder may be one of those.
+    mode = stat.S_IMODE(folder.stat().st_mode) if folder.exists() else None
     aside = folder.parent / f".{folder.name}-{secrets.token_hex(8)}"
-    aside.mkdir()
+    aside.mkdir(0o777 if mode is None else mode)
     try:
         for key, frame in _tables(network).items():
             frame.to_csv(aside / f"{key}.csv.xz", index=False)
-        if folder.exists():
+        if mode is not None:
+            aside.chmod(mode)
             folder.rmdir()  # empty; Windows cannot rename onto it
         aside.rename(folder)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
-    return folder
+    return Path(path)
 
 
 def _tables(network: RoadNetwork) -> dict[str, pd.DataFrame]:

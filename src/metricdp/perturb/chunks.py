@@ -9,13 +9,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-__all__ = ["CHUNK_ROWS", "pieces", "rechunked", "row_bytes"]
+from metricdp.perturb.geo_notes import inside
+
+__all__ = ["CHUNK_ROWS", "pieces", "rechunked", "row_bytes", "rows_within"]
 
 # Rows of a chunk of an output: a record batch of Arrow, a row group of Parquet.
 CHUNK_ROWS = 2**17
 
 # Bytes that the columns of varying length may have in one chunk: on average a kilobyte per row.
 CHUNK_BYTES = 2**27
+
+# Bytes of a value whatever it is: a number has eight, a text some that tell where it begins.
+_VALUE = 8
 
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 
@@ -28,11 +33,12 @@ def rechunked(
     """Yield the rows of `batches` as tables of exactly `rows` rows each, but for the last.
 
     The bytes of an input file decide where its batches end, and the coordinates in it have bytes too. So the batches of
-    an output are cut anew. Only where texts are so long that `rows` of them take more than `most_bytes` is a table
-    shorter: it ends before the row that would exceed them. Where that is, the rows themselves tell, and whoever sees
-    the output sees them anyway.
+    an output are cut anew. Two things make tables shorter, and whoever sees the output sees both anyway. With more than
+    a hundred columns or so, tables have fewer rows, as many as follows from `schema`. And where texts are so long that
+    a table would have more than `most_bytes`, it ends before the row that would exceed them.
     """
     limit = CHUNK_BYTES if most_bytes is None else most_bytes
+    rows = rows_within(schema, rows, limit)
     held: list[pa.RecordBatch] = []
     count, size = 0, 0
     for batch in batches:
@@ -49,6 +55,12 @@ def rechunked(
                 held, count, size = [], 0, 0
     if held:
         yield _together(held, schema)
+
+
+def rows_within(schema: pa.Schema, rows: int, most_bytes: int) -> int:
+    """Return how many rows, at most `rows`, have at most `most_bytes` if texts and lists are empty."""
+    width = _VALUE * sum(1 for field in schema for _ in inside(field))
+    return max(1, min(rows, most_bytes // max(1, width)))
 
 
 def pieces(batch: pa.RecordBatch, names: Collection[str], rows: int, most_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -74,6 +86,9 @@ def row_bytes(column: pa.Array) -> Sizes:
         return row_bytes(column.storage)
     if pa.types.is_dictionary(kind):
         return _whole(pa.array(row_bytes(column.dictionary)).take(column.indices))
+    if pa.types.is_run_end_encoded(kind):
+        runs = pa.RunEndEncodedArray.from_arrays(column.run_ends, pa.array(row_bytes(column.values)))
+        return _whole(pc.run_end_decode(runs.slice(column.offset, len(column))))
     return _nested_bytes(column) if pa.types.is_nested(kind) else _flat_bytes(column)
 
 
@@ -82,7 +97,9 @@ def _flat_bytes(column: pa.Array) -> Sizes:
     if pa.types.is_fixed_size_binary(kind):
         return np.full(len(column), kind.byte_width, dtype=np.int64)
     if str(kind).endswith("_view"):
-        column = column.cast(pa.large_binary())
+        # The first of the four numbers of each view is the length. A million views may show the same long text.
+        lengths = np.frombuffer(column.buffers()[1] or b"", np.int32)[4 * column.offset :: 4][: len(column)]
+        return np.where(column.is_valid(), lengths, 0).astype(np.int64)
     if any(is_text(column.type) for is_text in _TEXTS):
         return _whole(pc.binary_length(column))
     return np.zeros(len(column), dtype=np.int64)
@@ -93,16 +110,13 @@ def _nested_bytes(column: pa.Array) -> Sizes:
     if pa.types.is_struct(kind):
         return sum(map(row_bytes, column.flatten()), np.zeros(len(column), dtype=np.int64))
     if pa.types.is_fixed_size_list(kind):
-        starts = (np.arange(len(column)) + column.offset) * kind.list_size
-        return _sums(column.values, starts, starts + kind.list_size)
-    offsets = column.offsets.to_numpy()
-    return _sums(column.values, offsets[:-1], offsets[1:])
-
-
-def _sums(values: pa.Array, starts: NDArray[np.integer], ends: NDArray[np.integer]) -> Sizes:
-    """Return the bytes of lists: of their members, and eight for each, which a member takes at least."""
-    totals = np.concatenate([[0], np.cumsum(row_bytes(values) + 8)])
-    return np.asarray(totals[ends] - totals[starts], dtype=np.int64)
+        ends = (np.arange(len(column) + 1, dtype=np.int64) + column.offset) * kind.list_size
+    else:
+        ends = column.offsets.to_numpy()
+    # `values` are those of the whole column, of which this may be a slice.
+    members = column.values.slice(ends[0], ends[-1] - ends[0])
+    totals = np.concatenate([[0], np.cumsum(row_bytes(members) + _VALUE)])
+    return np.asarray(np.diff(totals[ends - ends[0]]), dtype=np.int64)
 
 
 def _whole(lengths: pa.Array) -> Sizes:
@@ -110,7 +124,8 @@ def _whole(lengths: pa.Array) -> Sizes:
 
 
 def _batch_bytes(batch: pa.RecordBatch) -> Sizes:
-    return sum(map(row_bytes, batch.columns), np.zeros(len(batch), dtype=np.int64))
+    varying = [column for column in batch.columns if not pa.types.is_primitive(column.type)]
+    return sum(map(row_bytes, varying), np.zeros(len(batch), dtype=np.int64))
 
 
 def _fitting(ends: Sizes, start: int, rows: int, room: int) -> int:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from metricdp._validation import choice, reject
 from metricdp.errors import InvalidInputError
 from metricdp.perturb.columns import PointColumns, listed, point_names, require_column
-from metricdp.perturb.geo_notes import extension_name, geometry_columns
+from metricdp.perturb.geo_notes import extension_name, geometry_columns, inside
 
 __all__ = [
     "JSON_TEXT",
@@ -20,6 +20,7 @@ __all__ = [
     "Copying",
     "copied_columns",
     "is_json",
+    "plain_values",
     "suspicion",
     "value_type",
     "why_not_plain",
@@ -91,7 +92,7 @@ def copied_columns(
         if name in geometries:
             rule = "columns that hold no geometries (keep_input, or --keep-input, is the way to copy true coordinates)"
             raise reject("copy", rule, repr(name))
-        if why_not_plain(schema.field(name)) in ("union", "another type"):
+        if not _can_be_plain(schema.field(name)):
             raise reject("copy", "columns of types that files can hold", f"{name!r} of type {schema.field(name).type}")
     return Copying(tuple(dict.fromkeys(copy)))
 
@@ -108,23 +109,44 @@ def why_not_plain(field: pa.Field) -> str | None:
     """Return None for a column of plain values, otherwise what it holds instead."""
     if extension_name(field) == "arrow.json" or (field.metadata or {}).get(NESTED) == b"all":
         return "nested JSON"
-    kind = value_type(field.type)
-    if any(is_kind(kind) for is_kind in _PLAIN) or _TEXT_VIEW(kind):
+    kind = _unwrapped(field.type)
+    if any(is_kind(kind) for is_kind in _PLAIN):
         return None
-    if _BINARY_VIEW(kind):
-        return "binary"
     return next((words for words, kinds in _OTHERS.items() if any(is_kind(kind) for is_kind in kinds)), "another type")
 
 
 def value_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values, without extension types and encodings."""
+    """Return the type of the values, without extension types and encodings, also inside lists and structs."""
+    kind = _unwrapped(kind)
+    if pa.types.is_struct(kind):
+        return pa.struct([_plain_inside(kind.field(place)) for place in range(kind.num_fields)])
+    if pa.types.is_map(kind):
+        return pa.map_(_plain_inside(kind.key_field), _plain_inside(kind.item_field))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_plain_inside(kind.value_field), kind.list_size)
+    if pa.types.is_list(kind):
+        return pa.list_(_plain_inside(kind.value_field))
+    return pa.large_list(_plain_inside(kind.value_field)) if pa.types.is_large_list(kind) else kind
+
+
+def plain_values(column: pa.Array) -> pa.Array:
+    """Return values without encodings and extension types; files differ in what they can say of those."""
     while True:
-        if isinstance(kind, pa.BaseExtensionType):
-            kind = kind.storage_type
-        elif pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-            kind = kind.value_type
+        if isinstance(column, pa.ExtensionArray):
+            column = column.storage
+        elif isinstance(column, pa.DictionaryArray):
+            column = column.dictionary_decode()
+        elif isinstance(column, pa.RunEndEncodedArray):
+            column = pc.run_end_decode(column)
         else:
-            return kind
+            break
+    kind = value_type(column.type)
+    if kind.equals(column.type):
+        return column
+    if pa.types.is_nested(kind):
+        # Of a slice of lists, pyarrow would cast the members of all lists.
+        column = column.take(pa.array(range(len(column)), pa.int64()))
+    return column.cast(kind)
 
 
 def is_json(field: pa.Field) -> bool:
@@ -136,6 +158,34 @@ def without_nested(texts: pa.Array) -> pa.Array:
     """Return JSON texts with null in place of objects and arrays."""
     nested = pc.or_(pc.starts_with(texts, "{"), pc.starts_with(texts, "["))
     return pc.if_else(pc.fill_null(nested, False), pa.scalar(None, texts.type), texts)  # noqa: FBT003
+
+
+def _plain_inside(field: pa.Field) -> pa.Field:
+    return field.with_type(value_type(field.type))
+
+
+def _unwrapped(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values of a column that may have an extension type or an encoding."""
+    while True:
+        if isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
+        elif pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+            kind = kind.value_type
+        elif _TEXT_VIEW(kind) or _BINARY_VIEW(kind):
+            kind = pa.string() if _TEXT_VIEW(kind) else pa.binary()
+        else:
+            return kind
+
+
+def _can_be_plain(field: pa.Field) -> bool:
+    """Whether files can hold the values, and pyarrow can free them of encodings."""
+    if any(why_not_plain(inner) in ("union", "another type") for inner in inside(field)):
+        return False
+    try:
+        plain_values(pa.array([], _unwrapped(field.type)))
+    except (pa.ArrowException, RecursionError):
+        return False
+    return True
 
 
 def _all_plain(schema: pa.Schema, points: PointColumns, taken: Collection[str]) -> Copying:

@@ -121,6 +121,8 @@ def perturb_folder(
 def perturb_one(task: FileTask, mechanism: Mechanism | None = None, ledger: Ledger | None = None) -> dict[str, Any]:
     """Do one file, unless it is done; return the counts of its rows, or what is wrong with it."""
     if task.target.exists():
+        if not task.record.exists():
+            return {"error": "there is an output of this name that this run has not written"}
         record: dict[str, Any] = json.loads(task.record.read_bytes())
         return record | {"done_before": True}
     draft = task.state / f"{secrets.token_hex(8)}.draft"
@@ -197,17 +199,27 @@ def _tasks(source: Path, target: Path, sha256: str, options: Options) -> list[Fi
     if target.resolve().is_relative_to(source.resolve()):
         # Its files would be taken for input by the next run.
         raise reject("OUT", "outside of the folder IN", repr(str(target)))
-    names = sorted(
-        path.relative_to(source).as_posix()
+    paths = [
+        path
         for path in source.rglob("*")
-        if path.is_file() and not any(part.startswith((".", "_")) for part in path.relative_to(source).parts)
-    )
+        if not any(part.startswith((".", "_")) for part in path.relative_to(source).parts)
+    ]
+    _require_inside(source, paths)
+    names = sorted(path.relative_to(source).as_posix() for path in paths if path.is_file())
     others = [name for name in names if not name.casefold().endswith(SUFFIXES)]
     if others or not names:
         # Passing over them would lose rows without a word.
         got = ", ".join(others[:3]) or "none"
         raise reject("IN", f"a folder of files that end in {', '.join(SUFFIXES)}", got)
     return [FileTask(name, source / name, target / name, target / _STATE, sha256, options) for name in names]
+
+
+def _require_inside(folder: Path, paths: Sequence[Path]) -> None:
+    """Refuse links out of the folder, whose maker may not be allowed to read what is there, and links to no file."""
+    for path in paths:
+        if path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(folder.resolve())):
+            got = f"the link {path.relative_to(folder).as_posix()}"
+            raise reject("IN", "a folder without links but to files inside it", got)
 
 
 def _is_complete(state: JobFolder, tasks: Sequence[FileTask], *, resume: bool) -> bool:

@@ -8,7 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["extension_name", "geometry_columns", "holds_points", "primary_geometry", "reference_system"]
+__all__ = [
+    "extension_name",
+    "geometry_columns",
+    "geometry_mark",
+    "holds_points",
+    "inside",
+    "primary_geometry",
+    "reference_system",
+]
 
 _EXTENSION = b"ARROW:extension:name"
 _EXTENSION_METADATA = b"ARROW:extension:metadata"
@@ -26,6 +34,12 @@ def extension_name(field: pa.Field) -> str:
     return str(noted or getattr(field.type, "extension_name", ""))
 
 
+def geometry_mark(system: str | None) -> dict[bytes, bytes]:
+    """Return what marks a column of well-known binary; `system` is its reference system, PROJJSON or a name."""
+    known = {} if system is None else {"crs": _parsed(system.encode()) or system}
+    return {_EXTENSION: b"geoarrow.wkb", _EXTENSION_METADATA: json.dumps(known).encode()}
+
+
 def geometry_columns(schema: pa.Schema) -> frozenset[str]:
     """Return the columns that the table itself calls geometries, whatever their types are.
 
@@ -36,7 +50,7 @@ def geometry_columns(schema: pa.Schema) -> frozenset[str]:
     described = note.get("columns")
     listed = set(described) if isinstance(described, dict) else set(_texts(described))
     boxes = {name for column in _values(described) for name in _covering(column)}
-    marked = {field.name for field in schema if any(map(_is_geometry, _inside(field)))}
+    marked = {field.name for field in schema if any(map(_is_geometry, inside(field)))}
     return frozenset(listed | boxes | marked | set(_texts([note.get("primary_column")])))
 
 
@@ -82,20 +96,19 @@ def _is_geometry(field: pa.Field) -> bool:
     return extension_name(field).casefold().startswith(_GEOMETRY_TYPES)
 
 
-def _inside(field: pa.Field) -> Iterator[pa.Field]:
+def inside(field: pa.Field) -> Iterator[pa.Field]:
     """Yield the field and all fields inside it."""
-    yield field
-    kind = field.type
-    if isinstance(kind, pa.BaseExtensionType):
-        yield from _inside(pa.field(field.name, kind.storage_type))
-    elif pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        yield from _inside(pa.field(field.name, kind.value_type))
-    else:
-        for inner in _children(kind):
-            yield from _inside(inner)
+    waiting = [field]  # a file may have fields in fields deeper than functions may call each other
+    while waiting:
+        yield (found := waiting.pop())
+        waiting += _children(found.type)
 
 
 def _children(kind: pa.DataType) -> list[pa.Field]:
+    if isinstance(kind, pa.BaseExtensionType):
+        return [pa.field("", kind.storage_type)]
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return [pa.field("", kind.value_type)]
     if pa.types.is_struct(kind) or pa.types.is_union(kind):
         return [kind.field(place) for place in range(kind.num_fields)]
     if pa.types.is_map(kind):

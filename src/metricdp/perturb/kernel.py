@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from metricdp._validation import FloatArray, choice, reject
@@ -19,7 +18,16 @@ from metricdp.errors import InvalidInputError
 from metricdp.mechanisms.base import SLACK, Mechanism
 from metricdp.perturb.chunks import CHUNK_ROWS, pieces, rechunked
 from metricdp.perturb.columns import PointColumns, find_columns, listed
-from metricdp.perturb.copying import JSON_TEXT, Copying, copied_columns, is_json, suspicion, value_type, without_nested
+from metricdp.perturb.copying import (
+    JSON_TEXT,
+    Copying,
+    copied_columns,
+    is_json,
+    plain_values,
+    suspicion,
+    value_type,
+    without_nested,
+)
 from metricdp.perturb.counts import Counts, Watch
 from metricdp.perturb.geo_notes import reference_system
 from metricdp.perturb.geometry import NotPoints, read_points
@@ -149,7 +157,8 @@ class Perturbation:
         `first_row` is the number of rows before the batch, for messages.
         """
         points, valid = self._read(batch, first_row)
-        finite = np.isfinite(points).all(axis=1)
+        # Axis by axis, which takes a quarter of the time of row by row.
+        finite = np.logical_and.reduce([np.isfinite(axis) for axis in points.T])
         unusable = valid & ~finite
         if self.outside != "drop":
             self._require_none(unusable, "finite (outside='drop' leaves such rows out)", "NaN or infinity", first_row)
@@ -224,14 +233,17 @@ class Perturbation:
             return points
         # What is beyond the world is outside, and clamped. 180.0001 degrees east are clamped as 179.9999 degrees west,
         # where they are, and not as the other edge of a box across the antimeridian.
-        lon = np.where(np.abs(points[:, 0]) > 180, _turned(points[:, 0]), points[:, 0])
+        lon = points[:, 0]
+        if (beyond := np.abs(lon) > 180).any():
+            lon = np.where(beyond, _turned(lon), lon)
         return np.asarray(self.mechanism.projection.to_xy_km(lon, np.clip(points[:, 1], -90, 90)))
 
     def _beyond(self, points: FloatArray, plane: FloatArray) -> Mask:
         """Return which points are outside the box, or outside the world."""
         beyond = self.mechanism.beyond(plane, SLACK)
         if self.columns.degrees:
-            beyond |= (np.abs(points) > [180, 90]).any(axis=1)
+            beyond |= np.abs(points[:, 0]) > 180
+            beyond |= np.abs(points[:, 1]) > 90
         return beyond
 
     def _count_swapped(self, points: FloatArray, beyond: Mask) -> int:
@@ -274,7 +286,7 @@ class Perturbation:
             return np.asarray(self.mechanism.sample(plane))
         users = None
         if self.user_column is not None:
-            column = _plain(_column(batch, self.user_column))
+            column = plain_values(_column(batch, self.user_column))
             missing = np.zeros(len(batch), dtype=np.bool_)
             missing[rows] = ~np.asarray(column.is_valid())[rows]
             if missing.any():
@@ -286,12 +298,12 @@ class Perturbation:
     def _answer(self, batch: pa.RecordBatch, drawn: list[pa.Array], keep: Mask | None) -> pa.RecordBatch:
         arrays = [*drawn, *(self._copied(batch, name) for name in self.copy)]
         if self.keep_input:
-            arrays += [_plain(_column(batch, name)) for name in self.columns.names]
+            arrays += [plain_values(_column(batch, name)) for name in self.columns.names]
         answer = pa.RecordBatch.from_arrays(arrays, schema=self.drawn_schema(batch.schema))
         return answer if keep is None else answer.filter(pa.array(keep))
 
     def _copied(self, batch: pa.RecordBatch, name: str) -> pa.Array:
-        values = _plain(_column(batch, name))
+        values = plain_values(_column(batch, name))
         return without_nested(values) if self.copying.plain_only and is_json(batch.schema.field(name)) else values
 
 
@@ -417,7 +429,7 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _numbers(name: str, column: pa.Array) -> pa.Array:
-    column = _plain(column)
+    column = plain_values(column)
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         # A column of nothing but nulls has no type.
@@ -431,19 +443,6 @@ def _numbers(name: str, column: pa.Array) -> pa.Array:
         pass
     msg = f"Column {name!r} of type {kind} could not be read as numbers."
     raise InvalidInputError(msg)
-
-
-def _plain(column: pa.Array) -> pa.Array:
-    """Return values without encoding or extension type; files differ in what they can say of those."""
-    while True:
-        if isinstance(column, pa.ExtensionArray):
-            column = column.storage
-        elif isinstance(column, pa.DictionaryArray):
-            column = column.dictionary_decode()
-        elif isinstance(column, pa.RunEndEncodedArray):
-            column = pc.run_end_decode(column)
-        else:
-            return column
 
 
 def _plain_field(given: pa.Field, name: str) -> pa.Field:

@@ -99,7 +99,7 @@ class KeyRing:
 def add_key(
     path: Path, name: str, *, requests_per_second: int | None = None, points_per_second: int | None = None
 ) -> str:
-    """Add a key to a file, made with mode 0600 if there is none, and return the key's text: it is kept nowhere."""
+    """Add a key to a file, which only its owner may read (0600), and return the key's text: it is kept nowhere."""
     if not name or not name.isprintable() or len(name) > _LONGEST_NAME:
         raise reject("name", f"1 to {_LONGEST_NAME} printable letters", repr(name))
     for option, value in (("requests_per_second", requests_per_second), ("points_per_second", points_per_second)):
@@ -173,9 +173,7 @@ def _alone(path: Path) -> Iterator[None]:
 
 def _write(path: Path, keys: list[Key]) -> None:
     text = json.dumps({"format": _FORMAT, "keys": [asdict(key) for key in keys]}, indent=1) + "\n"
-    with atomic_file(path) as stream:
-        if hasattr(os, "fchmod"):
-            os.fchmod(stream.fileno(), 0o600)
+    with atomic_file(path, private=True) as stream:
         stream.write(text.encode())
 
 

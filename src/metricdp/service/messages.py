@@ -29,7 +29,9 @@ _MOST_ERRORS = 8
 Point = Annotated[list[float], Field(min_length=1, max_length=16, fail_fast=True)]
 Points = Annotated[list[Point], Field(min_length=1, fail_fast=True)]
 FewPoints = Annotated[list[Point], Field(min_length=1, max_length=1000, fail_fast=True)]
-User = Annotated[str, Field(min_length=1, max_length=_LONGEST_USER)] | Annotated[int, Field(ge=-(2**63), lt=2**63)]
+# The ledger refuses NUL. It must not come so far: requests share transactions, and all would be refused with it.
+_UserName = Annotated[str, Field(min_length=1, max_length=_LONGEST_USER, pattern=r"^[^\x00]*$")]
+User = _UserName | Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Id = Annotated[str, Field(min_length=1, max_length=256)]
 Coordinates = Literal["lonlat", "projected"]
 Outside = Literal["clamp", "error"]
@@ -180,6 +182,7 @@ _RULES = {
     "too_long": "is too long",
     "string_too_short": "must not be empty",
     "string_too_long": f"must have at most {_LONGEST_USER} letters",
+    "string_pattern_mismatch": "must not hold the character NUL",
     "greater_than_equal": "is out of range",
     "less_than": "is out of range",
     "json_invalid": "must be valid JSON",

@@ -69,10 +69,12 @@ class Source(ABC):
         while True:
             with decoding(self.name, rows, self.schema.names):
                 batch = next(batches, None)
-            if batch is None:
-                return
+                if batch is None:
+                    return
+                # Looks at the buffers' lengths too, which a damaged file may have wrong.
+                batch = pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
             rows += len(batch)
-            yield pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
+            yield batch
 
     @abstractmethod
     def _batches(self, points: Sequence[str], others: Sequence[str], skip: int) -> Iterator[pa.RecordBatch]:

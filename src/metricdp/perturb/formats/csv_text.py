@@ -22,7 +22,7 @@ from metricdp.perturb.formats.standard_input import StandardInput
 __all__ = ["CsvSink", "CsvSource", "GzippedCsvSink"]
 
 _BLOCK = 2**22
-_LONGEST_HEADER = 2**20
+_LONGEST_HEADER, _MOST_LINES = 2**20, 2**8
 _DELIMITERS = ",;\t|"
 _GZIP_LEVEL = 4
 
@@ -97,11 +97,13 @@ class CsvSource(Source):
         with decoding(self.name):
             line = self._text.readline(_LONGEST_HEADER)
             # A name in quotes may have several lines.
-            while line.count(b'"') % 2 and 0 < len(line) < _LONGEST_HEADER and (more := self._text.readline(_BLOCK)):
-                line += more
+            for _ in range(_MOST_LINES):
+                if line.count(b'"') % 2 == 0 or len(line) >= _LONGEST_HEADER:
+                    break
+                line += self._text.readline(_LONGEST_HEADER)
             self._length = len(line)
             text = line.decode("utf-8-sig").strip("\r\n")
-        if not text or len(line) >= _LONGEST_HEADER:
+        if not text or len(line) >= _LONGEST_HEADER or line.count(b'"') % 2:
             raise reject("IN", "CSV with a first line of column names", f"none in {self.name}")
         delimiter = max(_DELIMITERS, key=text.count)
         try:

@@ -21,8 +21,9 @@ __all__ = ["GeoJsonSink", "GeoJsonSource"]
 LON, LAT = "lon", "lat"
 _CHUNK = 2**20
 
-# Features decoded at once, by number and by the bytes that they have in the file.
-_ROWS, _BATCH_BYTES = 2**14, 2**25
+# Features decoded at once, by number, by the values that are taken from them (a property that a feature lacks is one
+# too) and by the bytes that they have in the file.
+_ROWS, _VALUES, _BATCH_BYTES = 2**14, 2**20, 2**25
 
 # No feature of a point is longer; a file that never closes a bracket must not fill memory. Decoded, a text of nothing
 # but brackets takes thirty times its length.
@@ -70,6 +71,7 @@ class GeoJsonSource(Source):
 
     def _batches(self, points: Sequence[str], others: Sequence[str], skip: int) -> Iterator[pa.RecordBatch]:
         schema = self.selected(points, others)
+        self._done = 0
         features = enumerate(self._features(), start=1)
         for _ in itertools.islice(features, skip):
             pass
@@ -82,11 +84,11 @@ class GeoJsonSource(Source):
     def _rows(self, features: Iterator[tuple[int, dict[str, Any]]], others: Sequence[str]) -> list[tuple[Any, ...]]:
         """Return the next features as rows of a batch: the point, then the properties."""
         rows: list[tuple[Any, ...]] = []
-        begun = self._done
+        begun, most = self._done, max(1, min(_ROWS, _VALUES // (1 + len(others))))
         for number, feature in features:
             texts = (_text(feature, name) for name in others)
             rows.append((*self._point(feature.get("geometry"), number), *texts))
-            if len(rows) == _ROWS or self._done - begun > _BATCH_BYTES:
+            if len(rows) == most or self._done - begun > _BATCH_BYTES:
                 break
         return rows
 

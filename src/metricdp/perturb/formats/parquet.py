@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyarrow import parquet
 
 from metricdp.errors import InvalidInputError
+from metricdp.perturb.chunks import rows_within
 from metricdp.perturb.copying import value_type
 from metricdp.perturb.formats.base import Sink, Source, after, decoding, unmarked
 from metricdp.perturb.formats.json_text import as_text, text_schema
-from metricdp.perturb.formats.parquet_pages import PageSizes, page_sizes
+from metricdp.perturb.formats.parquet_pages import PageSizes, page_sizes, row_groups
+from metricdp.perturb.geo_notes import geometry_mark
 from metricdp.perturb.kernel import BATCH_ROWS
 
 __all__ = ["GeoParquetSink", "ParquetSink", "ParquetSource"]
@@ -40,7 +45,7 @@ class ParquetSource(Source):
         self._raw = Path(path).open("rb")  # noqa: SIM115 - closed below; a missing or forbidden file says so itself
         try:
             with decoding(self.name):
-                texts = _text_columns(parquet.read_schema(self._raw))
+                texts = _text_columns(parquet.read_metadata(self._raw).schema)
                 # Not `pre_buffer`: it would hold whole row groups.
                 self._file = parquet.ParquetFile(
                     path,
@@ -49,11 +54,12 @@ class ParquetSource(Source):
                     page_checksum_verification=True,
                     read_dictionary=texts,
                 )
-                self.schema = unmarked(self._file.schema_arrow)
+                self._groups = row_groups(self._raw)
+                self.schema = _marked(unmarked(self._file.schema_arrow), self._file.schema)
         except BaseException:
             self._raw.close()
             raise
-        self._rows, self._read = self._file.metadata.num_rows, 0
+        self._rows, self._read = sum(group.rows for group in self._groups), 0
 
     def close(self) -> None:
         """Close the file."""
@@ -65,10 +71,9 @@ class ParquetSource(Source):
         return self._read / self._rows if self._rows else None
 
     def _batches(self, points: Sequence[str], others: Sequence[str], skip: int) -> Iterator[pa.RecordBatch]:
-        self._read, groups = skip, list(range(self._file.num_row_groups))
-        while groups and skip >= (rows := self._file.metadata.row_group(groups[0]).num_rows):
-            skip -= rows
-            del groups[0]
+        self._read, groups = skip, list(range(len(self._groups)))
+        while groups and skip >= self._groups[groups[0]].rows:
+            skip -= self._groups[groups.pop(0)].rows
         if not groups:
             return
         names = [*points, *others]
@@ -78,7 +83,8 @@ class ParquetSource(Source):
 
     def _rows_at_once(self, names: Sequence[str]) -> int:
         """Return how many rows make a batch of bounded size, by the file's longest rows."""
-        longest = float(sum(_width(self.schema.field(name)) for name in names))
+        fields = [self.schema.field(name) for name in names]
+        longest = float(sum(map(_width, fields)))
         pages = [sizes for name in names for sizes in self._columns(name)]
         held = sum(sizes.dictionary + sizes.data for sizes in pages)
         if held > _PAGE_BYTES:
@@ -88,23 +94,28 @@ class ParquetSource(Source):
             )
             raise InvalidInputError(msg)
         longest += sum(sizes.per_row for sizes in pages)
-        return max(1, min(BATCH_ROWS, int(_BATCH_BYTES / max(longest, 1.0))))
+        most = rows_within(pa.schema(fields), BATCH_ROWS, _BATCH_BYTES)
+        return max(1, min(most, int(_BATCH_BYTES / max(longest, 1.0))))
 
     def _columns(self, name: str) -> list[PageSizes]:
         """Return the largest pages of every column of numbers or texts that the column `name` consists of."""
-        found: dict[str, PageSizes] = {}
-        for number in range(self._file.num_row_groups):
-            group = self._file.metadata.row_group(number)
-            for place in self._leaves(name):
-                column = group.column(place)
-                sizes = page_sizes(self._raw, column, group.num_rows)
-                found[column.path_in_schema] = found.get(column.path_in_schema, PageSizes()) | sizes
+        found = dict.fromkeys(self._leaves[name], PageSizes())
+        for group in self._groups:
+            if len(group.chunks) != len(self._file.schema):
+                msg = "a row group without some of the columns"
+                raise ValueError(msg)
+            for place in found:
+                found[place] |= page_sizes(self._raw, group.chunks[place], group.rows)
         return list(found.values())
 
-    def _leaves(self, name: str) -> list[int]:
-        described = self._file.metadata.schema
-        paths = [described.column(place).path for place in range(len(described))]
-        return [place for place, path in enumerate(paths) if path == name or path.startswith(name + ".")]
+    @cached_property
+    def _leaves(self) -> dict[str, list[int]]:
+        """By name of a column, the places of the columns of numbers or texts that it consists of."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for place, column in enumerate(_leaf_columns(self._file.metadata.schema)):
+            for name in _roots(column.path):
+                found[name].append(place)
+        return found
 
 
 class ParquetSink(Sink):
@@ -136,9 +147,29 @@ class GeoParquetSink(ParquetSink):
     needs_plane: ClassVar[bool] = True
 
 
-def _text_columns(schema: pa.Schema) -> list[str]:
-    kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    return [field.name for field in schema if any(is_kind(value_type(field.type)) for is_kind in kinds)]
+def _leaf_columns(schema: Any) -> Iterator[Any]:
+    return (schema.column(place) for place in range(len(schema)))
+
+
+def _roots(path: str) -> list[str]:
+    """Return the names that the column to which a path leads may have: names may have dots too."""
+    words = path.split(".")
+    return [".".join(words[:count]) for count in range(1, len(words) + 1)]
+
+
+def _text_columns(schema: Any) -> list[str]:
+    return [column.path for column in _leaf_columns(schema) if column.physical_type == "BYTE_ARRAY"]
+
+
+def _marked(schema: pa.Schema, described: Any) -> pa.Schema:
+    """Return the schema with GeoArrow's mark on columns that have one of Parquet's own types of geometries."""
+    marks: dict[str, dict[bytes, bytes]] = {}
+    for column in _leaf_columns(described):
+        if column.logical_type.type in ("GEOMETRY", "GEOGRAPHY"):
+            mark = geometry_mark(json.loads(column.logical_type.to_json()).get("crs"))
+            marks |= dict.fromkeys(_roots(column.path), mark)
+    fields = [field.with_metadata((field.metadata or {}) | marks.get(field.name, {})) for field in schema]
+    return pa.schema(fields, schema.metadata)
 
 
 def _width(field: pa.Field) -> int:
