@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metricdp import Problem
-from metricdp.certificates.claims import examine
+from metricdp.certificates.proving import certify
 from metricdp.certificates.search import steepest_pair
 from metricdp.drawing.randomness import InsecureSeed
 from metricdp.errors import InvalidInputError
@@ -171,14 +171,14 @@ def test_proofs_accept_what_was_fitted_and_nothing_steeper(method):
     mechanism = FITS[method](problem, 0.8)
     assert mechanism.method == method
     assert mechanism.epsilon == 0.8
-    finding = examine(mechanism)
+    finding = certify(mechanism)
     assert finding.holds
     assert 0.999 < finding.worst_ratio <= 1
     assert "exp(0.8 (d + r))" in finding.claim
     assert ("floating point" in finding.claim) == (not method.startswith("laplace"))
     assert "Assumed: the random bits are uniform" in finding.claim
     spoilt = replace(mechanism, rate=mechanism.rate * 4)
-    finding = examine(spoilt)
+    finding = certify(spoilt)
     assert not finding.holds
     # The pair shown is a real counterexample: look for oneself.
     assert finding.worst_ratio > 1
@@ -190,8 +190,8 @@ def test_proofs_accept_what_was_fitted_and_nothing_steeper(method):
 
 def test_a_rate_a_hair_too_steep_is_not_proved():
     mechanism = fit_em(random_problem(7), 1.0, ClosedFormOptions())
-    assert not examine(replace(mechanism, rate=math.nextafter(0.5, 1))).holds
-    assert examine(replace(mechanism, rate=0.5)).holds
+    assert not certify(replace(mechanism, rate=math.nextafter(0.5, 1))).holds
+    assert certify(replace(mechanism, rate=0.5)).holds
 
 
 def test_steepest_pair_finds_a_known_slope():

@@ -1,6 +1,7 @@
 """The rooms of the house, read off the imports: who may know whom, and that a proof never meets a solver."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -10,11 +11,13 @@ SOURCE = Path(__file__).parents[1] / "src" / "metricdp"
 
 # From the ground up. A module may import from its own layer and from those below; the first line that fits counts.
 LAYERS = {
+    "__main__": 14,
     "_": 0,
     "errors": 0,
     "geometry": 1,
     "drawing": 1,
     "problem": 2,
+    "problem_files": 3,
     "files.archive": 2,
     "files.header": 2,
     "files.writing": 2,
@@ -43,7 +46,6 @@ LAYERS = {
     "evaluate": 11,
     "reproduce": 12,
     "cli": 13,
-    "__main__": 14,
 }
 # What designs a mechanism. A mechanism, its proof and whatever they import must never come across it.
 DESIGNERS = re.compile(
@@ -89,6 +91,7 @@ def imported(path):
             yield "named " + node.value.partition(":")[0].removeprefix("metricdp.")
 
 
+@functools.cache
 def graph(*, named):
     """Return who imports whom; with `named`, what the registry names as "module:name" counts too."""
     edges = {}

@@ -13,6 +13,7 @@ from scipy.stats import chisquare
 import metricdp as mdp
 from conftest import random_problem
 from metricdp.drawing.exact_draws import AliasTables, _coins, draw_in_proportion
+from metricdp.mechanisms.spline import sampler as spline_sampler
 from metricdp.mechanisms.spline.integer_rows import integer_rows
 from metricdp.mechanisms.spline.sampler import BernsteinSampler
 

@@ -20,7 +20,7 @@ import pytest
 import shapely
 
 import metricdp as mdp
-from metricdp.cities.projection import Equirectangular
+from metricdp.geometry.projection import Equirectangular
 from metricdp.perturb import Options, job, kernel, perturb_file, perturb_folder, perturb_stream
 from metricdp.perturb import folder as folder_module
 from metricdp.perturb.chunks import CHUNK_ROWS, rechunked
