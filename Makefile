@@ -1,9 +1,9 @@
-# Two commands do everything: `make demo` and `make test`. Both make their own environment.
+# Every command sets up its own environment first. CONTRIBUTING.md says when to use which.
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.metricdp-installed
 
-.PHONY: demo test test-all test-lowest lint clean
+.PHONY: demo test test-all test-lowest coverage lint clean
 
 demo: $(STAMP)
 	$(BIN)/metricdp demo --out demo
@@ -21,6 +21,10 @@ test-lowest:
 	$(VENV)-lowest/bin/uv pip install --quiet --python $(VENV)-lowest/bin/python --resolution lowest-direct --editable ".[all]" --group test
 	$(VENV)-lowest/bin/python -m pytest -n 2 -m "not slow"
 
+# The short tests with every line and branch counted, in processes that tests start too: a table, and coverage.xml.
+coverage: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m "not slow" --cov --cov-report=term --cov-report=xml
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -34,4 +38,4 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) $(VENV)-lowest demo
+	rm -rf $(VENV) $(VENV)-lowest demo .coverage coverage.xml

@@ -41,7 +41,7 @@ def perturb(mechanism, source, target):
 
 
 def copy(_, source, target):
-    """What reads and writes the same file in the same batches, and does nothing else."""
+    """Read and write the same file in batches, and do nothing else: the least that any job takes."""
     import pyarrow.parquet as pq
 
     started = time.perf_counter()
@@ -94,7 +94,7 @@ def one_size(folder, mechanism, millions, repeats):
     source, target = folder / "in.parquet", folder / "out.parquet"
     write(source, mechanism, millions * 1_000_000)
     runs = {"perturb": [], "copy": []}
-    # Alternating, so that whatever else the machine does strikes both.
+    # Alternating, so that other work on the machine slows down both.
     for _ in range(repeats):
         for work, results in runs.items():
             results.append(measured(work, folder / "city.mdp", source, target))

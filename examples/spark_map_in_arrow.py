@@ -15,13 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from metricdp import load
 from metricdp.files import content_hash
-from metricdp.perturb import Perturbation, load_known
+from metricdp.perturb import Options, Perturbation, load_known
 
 SCHEMA = "output_id int, lon double, lat double"
 
 
 def perturbed(points: DataFrame, mechanism: str, schema: str = SCHEMA, **options) -> DataFrame:
-    """Return the outputs for a table of points; options as for `metricdp.perturb.perturb_batch`."""
+    """Return the outputs for a table of points; options are the fields of `metricdp.perturb.Options`."""
     load(mechanism)  # proves once, here, that it is private
     sha256, name = content_hash(mechanism), Path(mechanism).name
     points.sparkSession.sparkContext.addFile(mechanism)
@@ -30,7 +30,7 @@ def perturbed(points: DataFrame, mechanism: str, schema: str = SCHEMA, **options
         known = load_known(SparkFiles.get(name), sha256)
         kernel = None
         for batch in batches:
-            kernel = kernel or Perturbation.of(known, batch.schema, **options)
+            kernel = kernel or Perturbation.of(known, batch.schema, Options(**options))
             yield kernel(batch)
 
     return points.mapInArrow(partition, schema)

@@ -1,13 +1,13 @@
-"""Shared by all tests: data folders, hypothesis settings and small problems."""
+"""Shared by all tests: data folders, hypothesis settings and two fixtures."""
 
 import os
 from pathlib import Path
 
 import hypothesis
-import numpy as np
 import pytest
 
 import metricdp as mdp
+from problems import random_problem
 
 _SHARED = Path(__file__).parents[2] / "shared" / "data"
 if "METRICDP_DATA" not in os.environ and _SHARED.is_dir():
@@ -20,19 +20,6 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("metricdp")
-
-
-def random_problem(seed, *, n_axes=2, n_records=60, n_outputs=5, p=2.0, side=4.0, prior=False):
-    rng = np.random.default_rng(seed)
-    weights = rng.random(n_records) if prior else None
-    return mdp.Problem(
-        rng.random((n_records, n_axes)) * side,
-        rng.random((n_outputs, n_axes)) * side,
-        "euclidean",
-        prior=weights,
-        p=p,
-        bounds=[[0.0] * n_axes, [side] * n_axes],
-    )
 
 
 @pytest.fixture

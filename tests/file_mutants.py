@@ -24,11 +24,11 @@ from pathlib import Path
 import numpy as np
 
 import metricdp as mdp
-from conftest import random_problem
 from forging import archive_of, npy, opened, parts_of, sealed
 from metricdp.files import content_hash
 from metricdp.geometry.projection import Equirectangular
 from metricdp.mechanisms.gridded.mechanism import Cellwise
+from problems import random_problem
 
 MEMORY = 2**29
 SECONDS = 60
@@ -84,9 +84,9 @@ def base_files(folder):
         mdp.fit(random_problem(0, n_outputs=4), 0.7, "em"),
         mdp.fit(random_problem(1, n_outputs=3, p=1), 1.0, "tem"),
         mdp.fit(random_problem(2, n_axes=1, n_outputs=4, p=3.0), 1.0, "em-remap"),
-        replace(mdp.fit(random_problem(3, n_outputs=3), 2.0, "laplace", lattice=8), projection=city),
-        mdp.fit(random_problem(4, n_outputs=3, p=math.inf), 2.0, "laplace-remap", lattice=8),
-        mdp.fit(random_problem(5, n_axes=3, n_outputs=3, p=1), 1.0, "laplace", lattice=4),
+        replace(mdp.fit(random_problem(3, n_outputs=3), 2.0, "laplace", squares=8), projection=city),
+        mdp.fit(random_problem(4, n_outputs=3, p=math.inf), 2.0, "laplace-remap", squares=8),
+        mdp.fit(random_problem(5, n_axes=3, n_outputs=3, p=1), 1.0, "laplace", squares=4),
         mdp.fit(random_problem(6, n_outputs=4), 1.0, "aipo-e", cells=2),
         mdp.fit(random_problem(7, n_axes=1, n_outputs=3), 1.0, "aipo", cells=3),
         mdp.fit(random_problem(8, n_outputs=3), 1.0, "spline", cells=2, degree=2),

@@ -111,6 +111,9 @@ def a_place(rng, n_axes, sides):
     if choice >= 6:  # the centre is elsewhere, so the map is stretched where the box is
         away = float(rng.choice([5.0, 20.0, 41.9, -30.0]))
         middle[1], lat = away * math.pi / 180 * EARTH_RADIUS_KM, max(-80.0, min(80.0, lat - away))
+        if rng.random() < 0.3:  # the box is about the meridian opposite the centre, where longitudes wrap
+            opposite = math.pi * EARTH_RADIUS_KM * math.cos(math.radians(lat))
+            middle[0] = float(rng.choice([-1, 1])) * (opposite - float(rng.choice([0.0, 0.5, 1.0, 3.0])) * sides[0])
     return np.array([middle - sides / 2, middle + sides / 2]), centred(lon, lat)
 
 
@@ -129,7 +132,10 @@ def dual(p):
 
 def size(vector, p):
     vector = np.abs(np.asarray(vector, dtype=float))
-    return float(vector.max()) if math.isinf(p) else float((vector**p).sum() ** (1 / p))
+    largest = float(vector.max())
+    if math.isinf(p) or largest == 0:
+        return largest
+    return largest * float(((vector / largest) ** p).sum() ** (1 / p))
 
 
 def forge_spline(rng):

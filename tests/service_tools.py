@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 import httpx
 
 from metricdp.service import LedgerOptions, create_app
-from test_perturb import CENTRE, city, noisy_city, plane
+from perturb_tools import CENTRE, city, noisy_city, plane
 
 __all__ = [
     "CENTRE",
@@ -130,12 +130,10 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 from metricdp.service import Settings
-from metricdp.service.server import run
+from metricdp.service.http.server import run
 settings = json.loads(sys.argv[1])
 if settings.pop("h11"):
-    import importlib.util
-    find = importlib.util.find_spec
-    importlib.util.find_spec = lambda name: None if name == "httptools" else find(name)
+    sys.modules["httptools"] = None  # as if it were not installed
 settings["files"] = tuple(Path(file) for file in settings["files"])
 run(Settings(**settings), "127.0.0.1", 0, lambda url: print(url, flush=True))
 """

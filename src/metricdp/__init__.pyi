@@ -3,11 +3,11 @@ from ._version import __version__
 from .auditing.pairs import Audit, audit
 from .auditing.sampler_check import SamplerCheck, check_sampler
 from .auditing.samples import SampleAudit, audit_samples
-from .bounds.lower_bounds import lower_bound
+from .bounds.choosing import lower_bound
 from .certificates.proving import Certificate, Metres, certify
 from .drawing.randomness import InsecureSeed, NotPrivate
 from .errors import InvalidInputError, NotCertified, ProblemTooLargeError, SolverError
-from .evaluate.compare import compare
+from .experiments.comparing import compare
 from .files.reading import load
 from .geometry.grid import Grid
 from .ledger.budgets import Ledger

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import warnings
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ __all__ = [
     "fraction",
     "integer",
     "norm_order",
+    "outside_rule",
     "positive",
     "reject",
     "table",
@@ -79,6 +81,18 @@ def choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise reject(name, "one of " + ", ".join(repr(a) for a in allowed), repr(value))
     return value
+
+
+def outside_rule(value: str, *more: str) -> str:
+    """Return what to do with points outside the box: "clamp", "error" or one of `more`.
+
+    "raise" is the old word for "error".
+    """
+    if value == "raise":
+        # Blamed on the caller of the public function that calls the caller of this one.
+        warnings.warn('`outside="raise"` is now called `outside="error"`.', DeprecationWarning, stacklevel=4)
+        return "error"
+    return choice("outside", value, ("clamp", *more, "error"))
 
 
 def finite_array(name: str, value: ArrayLike) -> FloatArray:

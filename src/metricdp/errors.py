@@ -1,4 +1,4 @@
-"""The errors a caller may want to tell apart."""
+"""The errors of the library, which callers may want to distinguish."""
 
 from typing import Any
 

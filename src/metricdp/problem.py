@@ -1,4 +1,4 @@
-"""The problem a mechanism is designed for: who may be where, what may be said, what it costs."""
+"""The problem that a mechanism is designed for: records with a prior, outputs, a loss, a metric and a box."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_deep_nesting_is_refused(tmp_path):
 
 
 def test_unclosed_elements_are_refused(tmp_path):
-    refused(graphml(tmp_path, "<a>" * 50), "well-formed XML, got: mismatched tag")
+    refused(graphml(tmp_path, "<a>" * 50), "well-formed XML: mismatched tag")
 
 
 def test_what_is_not_wanted_takes_no_memory(read_apart, tmp_path):
@@ -205,10 +205,10 @@ def bomb(begin, unit, megabytes):
 @pytest.mark.parametrize(
     ("begin", "unit", "words"),
     [
-        (b"u,v,length_m\n", b"1,2,0.5\n", "must unpack to at most 50 times its size"),
-        (b"u,v,length_m\n1,2,", b"1", "must unpack to at most 50 times its size"),
-        (b"", b"0", "begin with a line of column names"),
-        (b"", b"u,", "begin with a line of column names"),
+        (b"u,v,length_m\n", b"1,2,0.5\n", "unpacks to more than 50 times its size"),
+        (b"u,v,length_m\n1,2,", b"1", "unpacks to more than 50 times its size"),
+        (b"", b"0", "the line of column names has more than"),
+        (b"", b"u,", "the line of column names has more than"),
     ],
     ids=["rows", "field", "header", "columns"],
 )
@@ -238,7 +238,7 @@ def test_real_cities_are_far_from_the_limit():
 
 
 def test_a_header_of_millions_of_columns(read_apart, tmp_path):
-    assert "begin with a line" in read_apart(folder_of(tmp_path / "toy", nodes="id,lon,lat" + "," * 5_000_000))
+    assert "the line of column names has more than" in read_apart(folder_of(tmp_path / "toy", nodes="id,lon,lat" + "," * 5_000_000))
 
 
 def test_two_columns_of_one_name(tmp_path):
@@ -262,7 +262,7 @@ def test_what_never_ends_is_not_read(tmp_path, kind):
         os.mkfifo(folder / "nodes.csv")
     else:
         (folder / "nodes.csv").symlink_to("/dev/zero")
-    refused(folder, "must be a folder with nodes")
+    refused(folder, "has neither nodes")
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_a_size_below_zero_does_not_lead_in_circles(read_apart, tmp_path):
     """A hundred bytes kept pyrosm busy for ever: the next blob was this one."""
     loop = framed(b"", -24)
     assert len(loop) == 24
-    assert "must be an OpenStreetMap PBF extract, got: a blob without a size" in read_apart(extract(tmp_path, loop))
+    assert "is not an OpenStreetMap PBF extract: a blob without a size" in read_apart(extract(tmp_path, loop))
 
 
 def test_a_pbf_bomb_is_not_unpacked(read_apart, tmp_path):
@@ -346,14 +346,14 @@ def test_a_pbf_bomb_is_not_unpacked(read_apart, tmp_path):
     ],
 )
 def test_blobs_that_lie(tmp_path, blob, words):
-    refused(extract(tmp_path, blob), f"must be an OpenStreetMap PBF extract, got: .*({words})")
+    refused(extract(tmp_path, blob), f"is not an OpenStreetMap PBF extract: .*({words})")
 
 
 def test_numbers_that_lead_out_of_a_list(tmp_path):
     """A tag whose words are not in the block's table, which pyrosm looks up unchecked."""
     dense = field(1, b"\x02") + field(8, b"\x00") + field(9, b"\x00") + field(10, b"\x70\x70\x00")
     block = field(1, field(1, b"")) + field(2, field(2, dense))
-    refused(extract(tmp_path, framed(packed(block))), "must be an OpenStreetMap PBF extract")
+    refused(extract(tmp_path, framed(packed(block))), "is not an OpenStreetMap PBF extract")
 
 
 # What an import writes

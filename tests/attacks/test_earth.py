@@ -76,7 +76,7 @@ def test_a_fitted_city_keeps_its_claim_on_the_ground(name, request):
     there[:60_000] = here[:60_000] + 10.0 ** rng.uniform(-9, -1, (60_000, 1)) * rng.normal(size=(60_000, 2))
     logs = [np.log(mechanism.probabilities_lonlat(points)) for points in (here, there)]
     true = GEOD.inv(*here.T, *there.T)[2] / 1000
-    inside = ~mechanism.beyond(mechanism.projection.to_xy_km(*there.T))
+    inside = ~mechanism.outside_box(mechanism.projection.to_xy_km(*there.T))
     allowed = metres.epsilon_per_km * (true + metres.rounding_mm / 1e6)
     ratio = np.abs(logs[0] - logs[1]).max(axis=1) / allowed
     assert ratio[inside].max() <= 1 + 1e-9
@@ -151,3 +151,17 @@ def test_lower_bounds_are_for_mechanisms_that_are_private_on_the_ground():
     assert mdp.lower_bound(on_ground, 0.3, clusters=20) == pytest.approx(
         mdp.lower_bound(on_map, 0.3 * stretch, clusters=20), rel=1e-6
     )
+
+
+@pytest.mark.parametrize(("lat0", "north"), [(0.0, 30.0), (30.0, 30.0), (0.0, -30.0), (60.0, 60.0)])
+def test_a_kilometre_around_the_box_is_one_on_the_ground(lat0, north):
+    """Below 49° a kilometre on the ground is more than one on the map, and points there must be counted too."""
+    projection = Equirectangular(0.0, lat0)
+    pole = 1 if north >= 0 else -1
+    corners = projection.to_xy_km([-0.05, 0.05], sorted([north, north - pole * 0.01]))
+    kappa = distortion(projection, corners).kappa
+    lon, lat, _ = GEOD.fwd([-0.05, 0.05], [north, north], [90 - pole * 90] * 2, [999.99] * 2)
+    assert GEOD.inv(lon[0], lat[0], -0.05, north)[2] < 1000
+    plane = projection.to_xy_km(lon, lat)
+    true = GEOD.inv(lon[0], lat[0], lon[1], lat[1])[2] / 1000
+    assert np.linalg.norm(plane[0] - plane[1]) <= kappa * true * (1 + 1e-12)

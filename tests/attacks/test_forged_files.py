@@ -142,6 +142,28 @@ def test_boxes_at_a_pole_have_no_claim(y, tmp_path):
             mdp.load(tmp_path / "m.mdp")
 
 
+@pytest.mark.parametrize("kind", ["noise", "exponential", "lattice-laplace"])
+@pytest.mark.parametrize("reach", [0.0, 30.0, -0.5])
+@pytest.mark.parametrize("ground", [True, False])
+def test_neighbours_across_the_meridian_opposite_the_centre_have_no_claim(tmp_path, kind, reach, ground):
+    """Longitudes wrap there, so a step of metres leads from one edge of the box to the other."""
+    edge = 180 * math.radians(1) * 6371.0
+    box = np.array([[edge - 30, -15.0], [edge + reach, 15.0]])
+    outputs, settings, grid = box, {"rate": 0.4}, None
+    arrays = {"outputs": outputs}
+    if kind == "noise":
+        arrays = {"outputs": np.empty((0, 2))}
+    elif kind == "exponential":
+        arrays["labels"], settings = np.arange(2), {"rate": 0.4, "clip": None}
+    else:
+        arrays |= {"labels": np.array([[0], [1]]), "window": np.array([box[0] - 20, box[1] + 20])}
+        grid = {"cells": [2, 1]}
+    header = header_of(kind, "em", 1.0, 2.0, box, centred(0, 0), ground, settings, grid)
+    (tmp_path / "m.mdp").write_bytes(sealed(header, arrays))
+    with pytest.raises(mdp.NotCertified, match="half around"):
+        mdp.load(tmp_path / "m.mdp")
+
+
 def test_half_around_the_earth_has_no_claim(tmp_path):
     box = np.array([[-10100.0, -1.0], [10100.0, 1.0]])
     arrays = {"outputs": box, "labels": np.arange(2)}
@@ -167,7 +189,7 @@ def test_rows_of_cells_whose_logarithms_agree_are_a_jump(tmp_path):
 def test_no_output_is_possible_from_one_point_and_impossible_from_its_neighbour():
     """Floating-point noise ended at about 73/ε; lattice noise has no end: a square 100/ε away has its label drawn."""
     problem = mdp.Problem([[0.0], [4.0]], [[0.0], [4.0]], "euclidean", bounds=[[0.0], [4.0]])
-    mechanism = mdp.fit(problem, 1.0, "laplace", lattice=8)
+    mechanism = mdp.fit(problem, 1.0, "laplace", squares=8)
 
     class Words:
         """The first words have a hundred leading zero digits, so the noise is far out in the tail."""

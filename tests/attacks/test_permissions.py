@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 
 import metricdp as mdp
-from conftest import random_problem
 from metricdp import cities
 from metricdp._atomic import atomic_file
 from metricdp.cities import helsinki
 from metricdp.cities.network import RoadNetwork
 from metricdp.cli import main
-from metricdp.evaluate.compare import compare
+from metricdp.experiments.comparing import compare
+from metricdp.experiments.engine.store import sole_store
 from metricdp.files import load
-from metricdp.reproduce.store import open_store
-from metricdp.service import demo
-from metricdp.service.keys import add_key, revoke_key
+from metricdp.service.page import demo
+from metricdp.service.state.keys import add_key, revoke_key
+from problems import random_problem
 
 UMASKS = [0o000, 0o022, 0o077]
 PROBLEM = random_problem(0)
@@ -177,12 +177,12 @@ def test_results_of_comparisons_follow_the_umask(umask, tmp_path):
 
 def test_results_of_reproductions_follow_the_umask(umask, tmp_path):
     class Job:
-        key, place = "0123", "toy"
+        key, words = "0123", "toy"
 
         def content(self):
             return {"method": "em"}
 
-    with open_store(tmp_path / "store") as store:
+    with sole_store(tmp_path / "store") as store:
         store.put(Job(), {"loss": 1.0})
         assert store.get(Job()) == {"loss": 1.0}
     assert modes(tmp_path / "store") == ({0o666 & ~umask}, {0o777 & ~umask})

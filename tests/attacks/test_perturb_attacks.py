@@ -21,11 +21,12 @@ import shapely
 
 import metricdp as mdp
 from metricdp.geometry.projection import Equirectangular
-from metricdp.perturb import Options, job, kernel, perturb_file, perturb_folder, perturb_stream
+from metricdp.perturb import Options, Perturbation, limits, perturb_file, perturb_folder, perturb_stream
 from metricdp.perturb import folder as folder_module
-from metricdp.perturb.chunks import CHUNK_ROWS, rechunked
-from metricdp.perturb.formats import Sink, csv_text, geojson, open_source
-from test_perturb import CENTRE, city, plane, points, wkb
+from metricdp.perturb.chunks import rechunked
+from metricdp.perturb.formats import Sink, geojson, open_source
+from metricdp.perturb.limits import CHUNK_ROWS
+from perturb_tools import CENTRE, city, plane, points, wkb
 
 # Where somebody lives; it must be in no output.
 HOME = (24.9518273645, 60.1817364519)
@@ -136,11 +137,12 @@ XY = {"x": HOME[0], "y": HOME[1]}
         marked("home", [XY] * 2, PAIR, "geoarrow.point"),
         marked("home", [[XY]] * 2, pa.list_(PAIR), "GeoArrow.LineString"),
         marked("home", [wkb(*HOME)] * 2, pa.binary(), "ogc.wkb"),
+        marked("home", [f"POINT ({HOME[0]} {HOME[1]})"] * 2, pa.string(), "google:sqlType:geography"),
         (pa.field("home", pa.list_(INNER)), pa.array([[XY]] * 2, pa.list_(INNER))),
         (pa.field("home", pa.struct([INNER])), pa.array([{"item": XY}] * 2, pa.struct([INNER]))),
         (pa.field("home", pa.map_(pa.string(), INNER)), pa.array([[("k", XY)]] * 2, pa.map_(pa.string(), INNER))),
     ],
-    ids=["wkb", "wkt", "point", "linestring", "ogc", "in a list", "in a struct", "in a map"],
+    ids=["wkb", "wkt", "point", "linestring", "ogc", "BigQuery", "in a list", "in a struct", "in a map"],
 )
 def test_geoarrow_is_neither_copied_nor_can_be_named(tmp_path, field, values):
     fields = [pa.field("lon", pa.float64()), pa.field("lat", pa.float64()), field]
@@ -152,6 +154,20 @@ def test_geoarrow_is_neither_copied_nor_can_be_named(tmp_path, field, values):
     assert not tells(tmp_path / "out.arrow")
     with pytest.raises(mdp.InvalidInputError, match="hold no geometries"):
         perturb_file(city(), source, tmp_path / "out2.arrow", dataclasses.replace(options, copy=("home",)))
+
+
+@pytest.mark.parametrize("suffix", ["arrow", "parquet"])
+@pytest.mark.parametrize(("type_name", "reason"), [("geometry", "geometry"), ("circle", "an extension type")])
+def test_types_of_other_vendors_are_not_copied(tmp_path, suffix, type_name, reason):
+    """PostGIS' types come as opaque ones; whatever else a vendor's type is, it may be a place."""
+    name, description = "ARROW:extension:name", "ARROW:extension:metadata"
+    told = {name: "arrow.opaque", description: f'{{"type_name": "{type_name}", "vendor_name": "PostgreSQL"}}'}
+    fields = [pa.field("lon", pa.float64()), pa.field("lat", pa.float64()), pa.field("home", pa.string(), metadata=told)]
+    columns = [pa.array(HERE["lon"]), pa.array(HERE["lat"]), pa.array([f"{HOME[0]} {HOME[1]}"] * 2)]
+    source = write(tmp_path / f"in.{suffix}", pa.Table.from_arrays(columns, schema=pa.schema(fields)))
+    summary = perturb_file(city(), source, tmp_path / "out.csv", Options(copy="all"))
+    assert summary.not_copied["home"] == reason
+    assert not tells(tmp_path / "out.csv")
 
 
 @pytest.mark.parametrize(
@@ -174,7 +190,7 @@ def test_types_that_keep_places_are_not_copied(values, reason):
     if callable(values):  # not every pyarrow can
         values = pa.DictionaryArray.from_arrays(pa.array([0, 0]), pa.array([{"lon": HOME[0], "lat": HOME[1]}]))
     batch = pa.RecordBatch.from_pydict({**HERE, "home": values})
-    perturbation = kernel.Perturbation.of(city(), batch.schema, copy="all")
+    perturbation = Perturbation.of(city(), batch.schema, Options(copy="all"))
     assert perturbation.copying.left_out["home"] == reason
     assert perturbation(batch).schema.names == ["output_id", "lon", "lat"]
 
@@ -259,12 +275,9 @@ def small_blocks(monkeypatch):
     """Make files of ten thousand rows as long as others of millions."""
     for sink in (Sink, geojson.GeoJsonSink):
         monkeypatch.setattr(sink, "rows_at_once", 512)
-    monkeypatch.setattr(job, "_PART_ROWS", 2000)
-    monkeypatch.setattr(kernel, "BATCH_ROWS", 700)
-    monkeypatch.setattr(kernel, "CHUNK_ROWS", 512)
-    monkeypatch.setattr(geojson, "_BATCH_BYTES", 20_000)
-    monkeypatch.setattr(geojson, "_CHUNK", 1000)
-    monkeypatch.setattr(csv_text, "_BLOCK", 5000)
+    rows = {"PART_ROWS": 2000, "BATCH_ROWS": 700, "CHUNK_ROWS": 512}
+    for name, size in {**rows, "BATCH_BYTES": 20_000, "READ_BYTES": 1000, "LONGEST_LINE": 5000}.items():
+        monkeypatch.setattr(limits, name, size)
 
 
 def two_inputs(folder, suffix, rows=10_000):
@@ -666,8 +679,8 @@ def test_tables_of_very_many_columns(tmp_path):
 
 
 def test_features_are_read_by_their_bytes_also_after_a_look_at_their_names(tmp_path, monkeypatch):
-    monkeypatch.setattr(geojson, "_BATCH_BYTES", 10_000)
-    monkeypatch.setattr(geojson, "_CHUNK", 1000)
+    monkeypatch.setattr(limits, "BATCH_BYTES", 10_000)
+    monkeypatch.setattr(limits, "READ_BYTES", 1000)
     lines = [feature([1, 1], json.dumps({"note": "x" * 1000}))] * 100
     (tmp_path / "in.geojson").write_text(f'{{"features": [{", ".join(lines)}]}}')
     with open_source(tmp_path / "in.geojson") as source:
@@ -725,7 +738,7 @@ def test_a_folder_for_parts_that_somebody_else_has_laid_out(tmp_path, umask, tra
     else:
         parts.mkdir(mode=0o755)
     for option in ("resume", "overwrite"):
-        with pytest.raises(mdp.InvalidInputError, match="is no folder of this user's alone"):
+        with pytest.raises(mdp.InvalidInputError, match="is not a folder of this user's alone"):
             perturb_file(city(), tmp_path / "in.csv", tmp_path / "out.csv", **{option: True})
     assert (other / "precious").exists()
     assert not (tmp_path / "out.csv").exists()
@@ -762,7 +775,7 @@ def test_outputs_never_lie_among_the_inputs(tmp_path):
     source = trips(tmp_path)
     (tmp_path / "link").symlink_to(source)
     for target in (source, source / "out", source / ".." / "in" / "out", tmp_path / "link" / "out"):
-        with pytest.raises(mdp.InvalidInputError, match="`OUT` must be outside of the folder IN"):
+        with pytest.raises(mdp.InvalidInputError, match="`target` must be outside of the folder `source`"):
             perturb_folder(city(), source, target)
     perturb_folder(city(), source / ".." / "in", source / ".." / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.csv"]

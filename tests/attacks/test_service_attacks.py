@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import mannwhitneyu
 
 import metricdp as mdp
-from conftest import random_problem
 from metricdp.service import Settings
+from problems import random_problem
 from service_tools import JSON, ledger_options, noisy_city, post, saved, with_service
 
 QUIET = {"access_log": False}

@@ -1,4 +1,4 @@
-"""Asking a sampler and nothing else: counts of what it says, where to ask, and what its claim allows."""
+"""A sampler as a black box: counts of its outputs, points at which to draw, and what its claim allows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from metricdp._chunks import NUMBERS_AT_ONCE, slices
 from metricdp._validation import FloatArray, finite_array, reject
 from metricdp.drawing.randomness import RandomSource
 from metricdp.errors import InvalidInputError
@@ -18,7 +19,6 @@ __all__ = [
     "Counts",
     "Draws",
     "Sampler",
-    "checked_box",
     "claim",
     "inside",
     "lattice_rounding",
@@ -31,21 +31,18 @@ __all__ = [
 Counts = NDArray[np.int64]
 Sampler = Mechanism | Callable[[FloatArray], ArrayLike]
 
-# Rows given to the sampler in one call.
-_CHUNK = 2**20
-
 # The first points come from a box larger by this share and are moved into the true one: its faces are often steepest.
 _OVERHANG = 0.1
 
 
 class Draws:
-    """Counts what a sampler says, in large batches, and how often it was asked."""
+    """Counts the outputs of a sampler, in large batches, and the draws made."""
 
     def __init__(self, sampler: Sampler, n_outputs: int, rng: RandomSource | None) -> None:
         if isinstance(sampler, Mechanism):
             self._sample: Callable[[FloatArray], ArrayLike] = lambda points: sampler.sample(points, rng)
         elif rng is not None:
-            raise reject("rng", "left out when the sampler is a function", type(rng).__name__)
+            raise InvalidInputError("`rng` has no effect on a sampler that is a function; leave it out.")
         else:
             self._sample = sampler
         self.n_outputs = n_outputs
@@ -55,8 +52,8 @@ class Draws:
         """Draw `each` times at every point and return how often each output came, as (points, outputs)."""
         total, n_outputs = len(points) * each, self.n_outputs
         counts = np.zeros(len(points) * n_outputs, dtype=np.int64)
-        for start in range(0, total, _CHUNK):
-            owner = np.arange(start, min(start + _CHUNK, total)) // each
+        for part in slices(total, NUMBERS_AT_ONCE // 2):
+            owner = np.arange(part.start, part.stop) // each
             counts += np.bincount(owner * n_outputs + self._ask(points[owner]), minlength=len(counts))
         self.made += total
         return counts.reshape(len(points), n_outputs)
@@ -68,11 +65,15 @@ class Draws:
     def _ask(self, points: FloatArray) -> NDArray[np.intp]:
         said = np.asarray(self._sample(points))
         if said.shape != (len(points),) or said.dtype.kind not in "iu":
-            rule = f"such that {len(points)} points give as many whole numbers"
-            raise reject("sampler", rule, f"shape {said.shape} of type {said.dtype}")
+            raise InvalidInputError(
+                f"`sampler` returned shape {said.shape} of type {said.dtype} for {len(points)} points; it must return "
+                "one whole number per point."
+            )
         if said.min() < 0 or said.max() >= self.n_outputs:
-            rule = f"such that outputs are 0 to {self.n_outputs - 1}"
-            raise reject("sampler", rule, f"outputs from {said.min()} to {said.max()}")
+            raise InvalidInputError(
+                f"`sampler` returned outputs from {said.min()} to {said.max()}; with `n_outputs` = {self.n_outputs} "
+                f"they must be 0 to {self.n_outputs - 1}."
+            )
         return said.astype(np.intp, copy=False)
 
 
@@ -117,19 +118,10 @@ def claim(sampler: Sampler, name: str, given: Any, parameter: str | None = None)
     if given is not None:
         return given
     if not isinstance(sampler, Mechanism):
-        raise reject(parameter or name, "given when the sampler is a function", None)
+        raise InvalidInputError(
+            f"The sampler is a function, which states no claim of its own: give `{parameter or name}`."
+        )
     return getattr(sampler, name)
-
-
-def checked_box(bounds: ArrayLike) -> FloatArray:
-    """Return a box (2, axes) that is wider than zero everywhere."""
-    box = finite_array("bounds", bounds)
-    if box.ndim != 2 or len(box) != 2 or not box.size:
-        raise reject("bounds", "of shape (2, axes), lower corner first", f"shape {box.shape}")
-    for axis, (low, high) in enumerate(box.T):
-        if not low < high:
-            raise reject("bounds", "wider than zero on every axis", f"[{low}, {high}] on axis {axis}")
-    return box
 
 
 def refuse_noise(name: str, sampler: object) -> None:

@@ -1,4 +1,4 @@
-"""An empirical search for privacy violations; it can convict a mechanism, never acquit it (see `certify`)."""
+"""An empirical search for privacy violations. It can refute a claim and never prove it (see `certify`)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from metricdp._chunks import NUMBERS_AT_ONCE, chunks
 from metricdp._validation import FloatArray, integer, reject, table
 from metricdp.auditing.draws import mechanism_rounding, non_negative, refuse_noise
 from metricdp.geometry.grid import Grid
@@ -17,9 +18,6 @@ from metricdp.geometry.norms import norm
 from metricdp.mechanisms.base import Mechanism
 
 __all__ = ["Audit", "Ratios", "audit"]
-
-# Numbers in one (pairs, outputs) array: 8 MB, of which a dozen live at once.
-_CHUNK_NUMBERS = 2**20
 
 # Near pairs are this far apart, as shares of the box: closer pairs would measure rounding errors. Log-uniform lengths
 # are 0.1 % of the box on average, so one pair in a thousand lies across a jump, even if the box has only one.
@@ -142,13 +140,13 @@ def audit(
         slack=None if slack is None else non_negative("slack", slack),
     )
     count = integer("pairs", pairs, 1)
-    source = _Source(mechanism, points, np.random.default_rng(integer("seed", seed, 0)))
+    candidates = _CandidatePairs(mechanism, points, np.random.default_rng(integer("seed", seed, 0)))
     tallies = {kind: _Tally(rule) for kind in ("random", "near", "border", "search")}
     for kind in ("random", "near", "border"):
-        for left, right in source.draw(kind, count):
+        for left, right in candidates.draw(kind, count):
             tallies[kind].add(left, right)
     seeds = [climber for kind in ("random", "near", "border") for climber in tallies[kind].worst]
-    _climb(source, tallies["search"], sorted(seeds, key=lambda one: -one.ratio)[:_CLIMBERS])
+    _climb(candidates, tallies["search"], sorted(seeds, key=lambda one: -one.ratio)[:_CLIMBERS])
     sampled = [tallies[kind] for kind in ("random", "near", "border")]
     worst = max((one for tally in tallies.values() for one in tally.worst), key=lambda one: one.ratio)
     compared = sum(tally.compared for tally in sampled)
@@ -205,7 +203,7 @@ class _Rule:
 
 
 def _share(change: FloatArray, allowed: FloatArray) -> FloatArray:
-    # Where nothing is allowed (ε is 0 on a plane that has no κ), no change is fine and any other infinitely too much.
+    # Where ε is 0 (on a plane that has no κ) no change is allowed: the ratio is 0 without one and infinite with one.
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(change == 0, 0.0, change / allowed)
 
@@ -228,7 +226,7 @@ class _Tally:
         self.n_kept = 0
 
     def add(self, left: FloatArray, right: FloatArray) -> FloatArray:
-        """Judge pairs and return each one's largest ratio; equal points say nothing and count as 0."""
+        """Judge pairs and return each one's largest ratio; pairs of equal points count as 0."""
         largest = np.zeros(len(left))
         apart = np.flatnonzero((left != right).any(axis=1))
         if not len(apart):
@@ -273,7 +271,7 @@ class _Tally:
         )
 
 
-class _Source:
+class _CandidatePairs:
     """Draws pairs of points."""
 
     def __init__(self, mechanism: Mechanism, points: ArrayLike | None, generator: np.random.Generator) -> None:
@@ -282,7 +280,7 @@ class _Source:
         self.sides = self.high - self.low
         grid = getattr(mechanism, "grid", None)
         self.grid = grid if isinstance(grid, Grid) else None
-        self.step = max(1, _CHUNK_NUMBERS // mechanism.n_outputs)
+        self.n_outputs = mechanism.n_outputs
         self.points = None
         if points is not None:
             self.points = np.clip(table("points", points, columns=len(self.low)), self.low, self.high)
@@ -293,8 +291,9 @@ class _Source:
         borders = 0 if self.grid is None else sum(len(edges) - 2 for edges in self.grid.breakpoints)
         if kind == "border" and not borders:
             return
-        for start in range(0, count, self.step):
-            yield make(min(self.step, count - start))
+        # Half as many numbers at once as elsewhere, because a dozen (pairs, outputs) arrays live at a time.
+        for part in chunks(count, self.n_outputs, NUMBERS_AT_ONCE // 2):
+            yield make(part.stop - part.start)
 
     def place(self, count: int) -> FloatArray:
         """Return points, from the given ones or uniform on the box."""
@@ -336,7 +335,7 @@ class _Source:
         return self.inside(left), self.inside(right)
 
 
-def _climb(source: _Source, tally: _Tally, seeds: list[_Pair]) -> None:
+def _climb(candidates: _CandidatePairs, tally: _Tally, seeds: list[_Pair]) -> None:
     """Climb from the worst pairs by random moves, keeping what is worse."""
     if not seeds:
         return
@@ -344,7 +343,7 @@ def _climb(source: _Source, tally: _Tally, seeds: list[_Pair]) -> None:
     height = np.array([one.ratio for one in seeds])
     firsts = np.arange(len(best)) * _MOVES
     for climb in range(_CLIMBS):
-        left, right = _moved(source, np.repeat(best, _MOVES, axis=0), reach=0.1 * 0.7**climb)
+        left, right = _moved(candidates, np.repeat(best, _MOVES, axis=0), reach=0.1 * 0.7**climb)
         ratio = tally.add(left, right)
         pick = firsts + ratio.reshape(-1, _MOVES).argmax(axis=1)
         better = ratio[pick] > height
@@ -352,19 +351,19 @@ def _climb(source: _Source, tally: _Tally, seeds: list[_Pair]) -> None:
         height[better] = ratio[pick[better]]
 
 
-def _moved(source: _Source, pairs: FloatArray, reach: float) -> tuple[FloatArray, FloatArray]:
+def _moved(candidates: _CandidatePairs, pairs: FloatArray, reach: float) -> tuple[FloatArray, FloatArray]:
     """Return each pair moved: both points shifted, one turned about the other, or the two drawn together."""
-    generator = source.generator
+    generator = candidates.generator
     left, right = pairs[:, 0], pairs[:, 1]
     count, n_axes = left.shape
-    shift = reach * source.sides * generator.standard_normal((count, n_axes))
+    shift = reach * candidates.sides * generator.standard_normal((count, n_axes))
     turn = 0.3 * norm(right - left, 2)[:, None] * generator.standard_normal((count, n_axes))
     # Drawn together about a random point between them, so that a border in between can stay in between.
     about = left + generator.random((count, 1)) * (right - left)
     kind = generator.integers(3, size=(count, 1))
     left = np.select([kind == 0, kind == 1], [left + shift, left], (left + about) / 2)
     right = np.select([kind == 0, kind == 1], [right + shift, right + turn], (right + about) / 2)
-    left, right = source.inside(left), source.inside(right)
-    close = (np.abs(right - left) / source.sides).max(axis=1) < _LEAST_SEPARATION
+    left, right = candidates.inside(left), candidates.inside(right)
+    close = (np.abs(right - left) / candidates.sides).max(axis=1) < _LEAST_SEPARATION
     right[close] = left[close]
     return left, right

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binom
 
-from metricdp._validation import FloatArray, finite_array, fraction, integer, reject, table
-from metricdp.auditing.draws import Draws, Sampler, checked_box, claim, spread
+from metricdp._validation import FloatArray, checked_box, finite_array, fraction, integer, reject, table
+from metricdp.auditing.draws import Draws, Sampler, claim, spread
 from metricdp.drawing.randomness import RandomSource
 
 __all__ = ["SamplerCheck", "check_sampler"]

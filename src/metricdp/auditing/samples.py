@@ -1,4 +1,4 @@
-"""What samples alone can prove against a mechanism: a lower confidence bound on its ε."""
+"""A lower confidence bound on the ε of a mechanism, from samples alone."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainccinv, betaincinv
 
-from metricdp._validation import FloatArray, finite_array, fraction, integer, norm_order, positive, reject
+from metricdp._chunks import NUMBERS_AT_ONCE, chunks
+from metricdp._validation import FloatArray, checked_box, finite_array, fraction, integer, norm_order, positive, reject
 from metricdp.auditing.draws import (
     Counts,
     Draws,
     Sampler,
-    checked_box,
     claim,
     inside,
     lattice_rounding,
@@ -29,9 +29,6 @@ from metricdp.geometry.norms import norm
 from metricdp.mechanisms.base import Mechanism
 
 __all__ = ["SampleAudit", "audit_samples"]
-
-# Numbers in one (pairs, outputs) array.
-_CHUNK = 2**20
 
 # Points of the search, round by round: each round costs the same number of draws, so that fewer points get more each.
 _CLOUD = (128, 64, 32, 16, 8, 4)
@@ -133,10 +130,11 @@ def audit_samples(
     Guarantee
     ---------
     Call a sampler (ε, d_p)-private up to r if Pr[k | x] ≤ e^{ε (d_p(x, x') + r)} Pr[k | x'] for all points x, x' and
-    outputs k. Such a sampler is accused with probability at most 1 − `confidence`, whatever its probabilities are:
+    outputs k. For such a sampler `violates` is true with probability at most 1 − `confidence`, whatever its
+    probabilities are:
 
     - Pairs and events are fixed before the draws that test them, and those are independent of the search. So the number
-      of times that an event is seen is binomial, however cunningly the event was chosen.
+      of times that an event is seen is binomial, however the event was chosen.
     - The limits of Clopper and Pearson are exact: each fails with probability at most its level, for any n and
       Pr[E]. No normal approximation enters. An event that was never seen from x' in n draws counts like any other: its
       probability is at most 1 − level^{1/n}.
@@ -149,7 +147,7 @@ def audit_samples(
     {k : z_k(x) / z_k(x') ≥ t}, the most powerful ones for telling x from x' (Neyman and Pearson).
 
     Half of the searched points are on the box's own lattice, multiples of a power of two, and half are arbitrary: a
-    sampler may treat the two differently. What is not found is not acquitted.
+    sampler may treat the two differently. That nothing is found proves nothing.
 
     Examples
     --------
@@ -287,8 +285,7 @@ class _Search:
         apart = norm(points[here] - points[there], self.metric.p) >= self.nearest
         here, there = here[apart], there[apart]
         gaps = self.metric.between(points[here], points[there])
-        step = max(1, _CHUNK // self.draws.n_outputs)
-        parts = [slice(start, start + step) for start in range(0, len(gaps), step)]
+        parts = chunks(len(gaps), self.draws.n_outputs, NUMBERS_AT_ONCE // 2)
         scores = [_sharpest(counts[here[part]], counts[there[part]], gaps[part])[0] for part in parts]
         best = np.argsort(-np.concatenate(scores), kind="stable")
         return np.column_stack([here, there])[best]

@@ -1,1 +1,1 @@
-"""How far from the best possible: losses that no private mechanism can beat."""
+"""Losses that no private mechanism can beat: one file per lower bound, and `choosing` for the public function."""

@@ -1,1 +1,1 @@
-"""Proofs: the claim, its proof from a mechanism's numbers, its statement in metres, and counterexamples."""
+"""Proofs: what is claimed, its proof from a mechanism's numbers, its statement in metres, and counterexamples."""

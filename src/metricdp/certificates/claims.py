@@ -1,4 +1,4 @@
-"""What every proof answers, and the sentences in which it is told.
+"""What every proof returns, and the sentences that state it.
 
 A proof is a function `prove` in the folder of its family. It takes a mechanism and shows, from the mechanism's numbers
 alone, the claim in the plane: between any two points of the box, as given, no report is more than e^{ε (d_p + r)} times

@@ -16,7 +16,7 @@ from metricdp.mechanisms.families import families
 
 __all__ = ["Certificate", "Metres", "certify", "require_proof"]
 
-# A claim per kilometre of the map is let pass for one on the ground only if the two differ by less than this.
+# A claim per kilometre of the map passes for one on the ground only if distances differ by less than this factor.
 _LARGEST_UNCOUNTED = 1.01
 
 
@@ -97,12 +97,17 @@ def _proof_of(kind: str) -> Callable[[Mechanism], Finding]:
     raise TypeError(msg)
 
 
-def require_proof(mechanism: Mechanism, name: str) -> Certificate:
-    """Return the certificate of a mechanism, or raise `NotCertified` in the name of whoever brought it."""
+def require_proof(
+    mechanism: Mechanism, subject: str, advice: str = "Pass certify=False to study it all the same."
+) -> Certificate:
+    """Return the certificate of a mechanism, or raise `NotCertified`; every demand for a proof comes here.
+
+    subject : what the error is about, a method or a file.
+    advice : what to do about it.
+    """
     certificate = certify(mechanism)
     if not certificate.holds:
-        msg = f"{name}: {certificate.claim} Pass certify=False to study it all the same."
-        raise NotCertified(msg, certificate)
+        raise NotCertified(f"{subject}: {certificate.claim} {advice}".rstrip(), certificate)
     return certificate
 
 

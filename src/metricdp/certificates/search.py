@@ -1,4 +1,4 @@
-"""A search for the steepest place of any mechanism, for where a proof fails."""
+"""A search for a pair of points that breaks the claim, for mechanisms whose proof failed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from metricdp._chunks import NUMBERS_AT_ONCE
 from metricdp._validation import FloatArray
 from metricdp.certificates.claims import Finding, refused
 from metricdp.geometry.norms import dual_exponent, norm
 from metricdp.mechanisms.base import Mechanism
 
 __all__ = ["steepest_pair", "too_steep"]
-
-# Numbers held at once: 32 MB of gradients.
-_MOST_NUMBERS = 2**22
 
 
 def steepest_pair(mechanism: Mechanism, points: FloatArray, step: float) -> tuple[float, dict[str, Any], int]:
@@ -27,7 +25,7 @@ def steepest_pair(mechanism: Mechanism, points: FloatArray, step: float) -> tupl
     """
     low, high = mechanism.bounds
     # A search need not see every point, and must not take memory without bound.
-    points = points[:: math.ceil(len(points) * mechanism.n_outputs * len(low) / _MOST_NUMBERS)]
+    points = points[:: math.ceil(len(points) * mechanism.n_outputs * len(low) / NUMBERS_AT_ONCE)]
     gradient = np.empty((len(points), mechanism.n_outputs, len(low)))
     for axis in range(len(low)):
         move = np.zeros(len(low))

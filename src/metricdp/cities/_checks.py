@@ -1,4 +1,4 @@
-"""The rules a road network's columns obey, with errors that name the file, the column and the place."""
+"""Checks of a road network's columns; errors name the file, the column and the row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from metricdp._validation import FloatArray, reject
 from metricdp.errors import InvalidInputError
 
-__all__ = ["IntArray", "Source", "check_edges", "check_lengths", "check_nodes", "index_of_ids", "shown"]
+__all__ = ["IntArray", "Origin", "check_edges", "check_lengths", "check_nodes", "index_of_ids", "shown"]
 
 IntArray = NDArray[np.int64]
 
@@ -43,7 +43,7 @@ def _at_index(row: int) -> str:
 
 
 @dataclass(frozen=True)
-class Source:
+class Origin:
     """Where a table came from, so that an error can point there.
 
     `place` turns a row number into words, such as "on line 7".
@@ -59,7 +59,7 @@ class Source:
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Put the name of the source before the errors of what is done with its columns."""
+        """Put the name of the origin before the message of an error that its columns cause."""
         try:
             yield
         except InvalidInputError as error:
@@ -75,43 +75,43 @@ class Source:
         raise self.broken(column, rule, f"{shown(values[row])} {self.place(row)}{more}")
 
 
-def check_nodes(source: Source, ids: IntArray, lon: FloatArray, lat: FloatArray) -> None:
+def check_nodes(origin: Origin, ids: IntArray, lon: FloatArray, lat: FloatArray) -> None:
     """Raise unless there are nodes, their ids differ and they lie on the globe."""
     if len(ids) == 0:
-        raise source.broken("id", "present for at least one node (the network is empty)", "no nodes")
+        raise origin.broken("id", "present for at least one node (the network is empty)", "no nodes")
     for column, values, limit in (("lon", lon, 180), ("lat", lat, 90)):
         # Written so that NaN fails too.
         bad = ~(np.abs(values) <= limit)
         rule = f"between -{limit} and {limit} degrees (WGS 84; a projected network is not)"
-        source.forbid(bad, column, rule, values)
+        origin.forbid(bad, column, rule, values)
     order = np.argsort(ids, kind="stable")
     repeats = np.zeros(len(ids), dtype=bool)
     # The stable sort keeps file order among equals, so the first mention of an id is never the one blamed.
     repeats[order[1:]] = ids[order[1:]] == ids[order[:-1]]
-    source.forbid(repeats, "id", "unique (one row per node)", ids)
+    origin.forbid(repeats, "id", "unique (one row per node)", ids)
 
 
-def check_lengths(source: Source, length_m: FloatArray, column: str = "length_m") -> None:
+def check_lengths(origin: Origin, length_m: FloatArray, column: str = "length_m") -> None:
     """Raise unless every length is a number of metres, zero or more and at most a million kilometres."""
     # Written so that NaN fails too.
     bad = ~((length_m >= 0) & (length_m <= LONGEST_M))
-    source.forbid(bad, column, f"a finite length in metres, zero or more and at most {LONGEST_M:.0e}", length_m)
+    origin.forbid(bad, column, f"a finite length in metres, zero or more and at most {LONGEST_M:.0e}", length_m)
 
 
-def check_edges(source: Source, n_nodes: int, u: IntArray, v: IntArray, length_m: FloatArray) -> None:
+def check_edges(origin: Origin, n_nodes: int, u: IntArray, v: IntArray, length_m: FloatArray) -> None:
     """Raise unless both ends are node indices and the lengths are fit to add up."""
     if not len(u) == len(v) == len(length_m):
         got = f"{len(u)}, {len(v)} and {len(length_m)} values"
-        raise source.broken("length_m", "as long as `u` and `v`", got)
+        raise origin.broken("length_m", "as long as `u` and `v`", got)
     for column, ends in (("u", u), ("v", v)):
-        source.forbid((ends < 0) | (ends >= n_nodes), column, f"a node index from 0 to {n_nodes - 1}", ends)
-    check_lengths(source, length_m)
+        origin.forbid((ends < 0) | (ends >= n_nodes), column, f"a node index from 0 to {n_nodes - 1}", ends)
+    check_lengths(origin, length_m)
 
 
-def index_of_ids(source: Source, column: str, wanted: IntArray, ids: IntArray) -> IntArray:
+def index_of_ids(origin: Origin, column: str, wanted: IntArray, ids: IntArray) -> IntArray:
     """Return where each of `wanted` stands in `ids`; raise for the first that is missing."""
     order = np.argsort(ids, kind="stable")
     slot = np.minimum(np.searchsorted(ids, wanted, sorter=order), len(ids) - 1)
     found = order[slot]
-    source.forbid(ids[found] != wanted, column, "the id of a node in the node table", wanted)
+    origin.forbid(ids[found] != wanted, column, "the id of a node in the node table", wanted)
     return found.astype(np.int64)

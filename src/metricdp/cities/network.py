@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components, dijkstra
 from scipy.spatial import KDTree
 
 from metricdp._validation import FloatArray, finite_array, reject, table
-from metricdp.cities._checks import IntArray, Source, check_edges, check_lengths, check_nodes
+from metricdp.cities._checks import IntArray, Origin, check_edges, check_lengths, check_nodes
 from metricdp.cities.design import build_problem
 from metricdp.errors import InvalidInputError
 from metricdp.geometry.projection import Equirectangular
@@ -87,8 +87,8 @@ class RoadNetwork:
         for key in ("lon", "lat"):
             if len(floats[key]) != n:
                 raise reject(key, f"as long as `ids`, {n}", len(floats[key]))
-        check_nodes(Source(), columns["ids"], floats["lon"], floats["lat"])
-        check_edges(Source(), n, columns["u"], columns["v"], floats["length_m"])
+        check_nodes(Origin(), columns["ids"], floats["lon"], floats["lat"])
+        check_edges(Origin(), n, columns["u"], columns["v"], floats["length_m"])
         centre = Equirectangular.for_box(floats["lon"], floats["lat"])
         arrays: dict[str, NDArray[Any]] = {**columns, **floats}
         arrays["xy"] = centre.to_xy_km(floats["lon"], floats["lat"])
@@ -171,7 +171,7 @@ class RoadNetwork:
         if len(start) == 0:
             raise reject("sources", "non-empty", "no node indices")
         outside = (start < 0) | (start >= self.n_nodes)
-        Source().forbid(outside, "sources", f"node indices from 0 to {self.n_nodes - 1}", start)
+        Origin().forbid(outside, "sources", f"node indices from 0 to {self.n_nodes - 1}", start)
         matrix = self.graph(directed=directed)
         if directed and reverse:
             matrix = csr_array(matrix.T)
@@ -228,7 +228,7 @@ class RoadNetwork:
 
     def _need_edges(self, what: str) -> None:
         if self.n_edges == 0:
-            message = f"`{what}` must be called on a network with edges, got {self.name!r} with none."
+            message = f"`{what}` needs a network with edges, and {self.name!r} has none."
             raise InvalidInputError(message)
 
 
@@ -255,7 +255,7 @@ def _known_distances(task: int | None, task_distance_m: ArrayLike, n_nodes: int)
     metres = finite_array("task_distance_m", task_distance_m)
     if metres.shape != (n_nodes,):
         raise reject("task_distance_m", f"of shape ({n_nodes},)", f"shape {metres.shape}")
-    check_lengths(Source(), metres, "task_distance_m")
+    check_lengths(Origin(), metres, "task_distance_m")
     if task is None or not 0 <= task < n_nodes:
         raise reject("task", f"a node index from 0 to {n_nodes - 1}", task)
     if metres[task] != 0:

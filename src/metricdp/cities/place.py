@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from metricdp._optional import optional
-from metricdp.cities._checks import Source, check_lengths, check_nodes
+from metricdp.cities._checks import Origin, check_lengths, check_nodes
 from metricdp.cities.network import RoadNetwork
 from metricdp.errors import InvalidInputError
 
@@ -51,11 +51,11 @@ def from_place(place: str, name: str | None = None, network_type: str = "drive")
     nodes = graph.nodes(data=True)
     ids = np.array([node for node, _ in nodes], dtype=np.int64)
     lon, lat = (np.array([data[key] for _, data in nodes], dtype=np.float64) for key in ("x", "y"))
-    source = Source(place)
-    check_nodes(source, ids, lon, lat)
+    origin = Origin(place)
+    check_nodes(origin, ids, lon, lat)
     index = {node: row for row, node in enumerate(ids.tolist())}
     edges = list(graph.edges(data=True))
     ends = np.array([(index[u], index[v]) for u, v, _ in edges], dtype=np.int64).reshape(-1, 2)
     length = np.array([data["length"] for _, _, data in edges], dtype=np.float64)
-    check_lengths(source, length, "length")
+    check_lengths(origin, length, "length")
     return RoadNetwork(name or place, ids, lon, lat, ends[:, 0], ends[:, 1], length)

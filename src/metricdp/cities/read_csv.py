@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from metricdp.cities._checks import IntArray, Source, check_lengths, check_nodes, index_of_ids
+from metricdp.cities._checks import IntArray, Origin, check_lengths, check_nodes, index_of_ids
 from metricdp.cities.network import RoadNetwork
 from metricdp.cities.unpack import open_table
 from metricdp.errors import InvalidInputError
@@ -46,20 +46,19 @@ def read_folder(folder: Path, name: str | None = None) -> RoadNetwork:
     """
     paths = {key: find_table(folder, key) for key in ("nodes", "edges", "distance_to_task")}
     if paths["nodes"] is None:
-        raise InvalidInputError(f"`{folder}` must be a folder with nodes.csv or nodes.csv.xz, got neither.")
-    nodes, source = _read(paths["nodes"], NODE_COLUMNS)
+        raise InvalidInputError(f"{folder} has neither nodes.csv nor nodes.csv.xz.")
+    nodes, origin = _read(paths["nodes"], NODE_COLUMNS)
     ids = nodes["id"].to_numpy(np.int64)
     lon, lat = nodes["lon"].to_numpy(np.float64), nodes["lat"].to_numpy(np.float64)
-    check_nodes(source, ids, lon, lat)
+    check_nodes(origin, ids, lon, lat)
     columns: dict[str, Any] = {}
     if paths["edges"] is not None:
         columns |= _edge_columns(paths["edges"], ids)
     if paths["distance_to_task"] is not None:
         columns |= _task_columns(paths["distance_to_task"], ids)
     if not columns:
-        rule = "a folder with edges.csv[.xz] or distance_to_task.csv[.xz] next to the nodes"
-        raise InvalidInputError(f"`{folder}` must be {rule}, got neither.")
-    with source.named():
+        raise InvalidInputError(f"{folder} has neither edges.csv[.xz] nor distance_to_task.csv[.xz] next to the nodes.")
+    with origin.named():
         return RoadNetwork(name or folder.resolve().name, ids, lon, lat, **columns)
 
 
@@ -67,38 +66,37 @@ def find_table(folder: Path, key: str) -> Path | None:
     """Return the one file that holds table `key`, or None."""
     found = [path for path in (folder / f"{key}.csv", folder / f"{key}.csv.xz") if path.is_file()]
     if len(found) > 1:
-        names = f"both {found[0].name} and {found[1].name}"
-        raise InvalidInputError(f"`{folder}` must be a folder with one file of {key}, got {names}.")
+        raise InvalidInputError(f"{folder} has both {found[0].name} and {found[1].name}; keep one of them.")
     return found[0] if found else None
 
 
 def _edge_columns(path: Path, ids: IntArray) -> dict[str, Any]:
-    edges, source = _read(path, EDGE_COLUMNS)
+    edges, origin = _read(path, EDGE_COLUMNS)
     if len(edges) == 0:
-        raise source.broken("u", "present for at least one edge (the network is empty)", "no edges")
+        raise origin.broken("u", "present for at least one edge (the network is empty)", "no edges")
     length = edges["length_m"].to_numpy(np.float64)
-    check_lengths(source, length)
-    ends = {key: index_of_ids(source, key, edges[key].to_numpy(np.int64), ids) for key in ("u", "v")}
+    check_lengths(origin, length)
+    ends = {key: index_of_ids(origin, key, edges[key].to_numpy(np.int64), ids) for key in ("u", "v")}
     return {**ends, "length_m": length}
 
 
 def _task_columns(path: Path, ids: IntArray) -> dict[str, Any]:
-    rows, source = _read(path, TASK_COLUMNS)
+    rows, origin = _read(path, TASK_COLUMNS)
     metres = rows["road_dist_m"].to_numpy(np.float64)
-    check_lengths(source, metres, "road_dist_m")
-    where = index_of_ids(source, "id", rows["id"].to_numpy(np.int64), ids)
+    check_lengths(origin, metres, "road_dist_m")
+    where = index_of_ids(origin, "id", rows["id"].to_numpy(np.int64), ids)
     if len(where) != len(ids) or len(np.unique(where)) != len(ids):
         got = f"{len(where)} rows for {len(np.unique(where))} of {len(ids)} nodes"
-        raise source.broken("id", "present exactly once for every node", got)
+        raise origin.broken("id", "present exactly once for every node", got)
     distance = np.empty(len(ids))
     distance[where] = metres
     if distance.min() > 0:
-        raise source.broken("road_dist_m", "zero at one node, the task", f"{distance.min()} as the smallest")
+        raise origin.broken("road_dist_m", "zero at one node, the task", f"{distance.min()} as the smallest")
     return {"task": int(distance.argmin()), "task_distance_m": distance}
 
 
-def _read(path: Path, columns: dict[str, str]) -> tuple[pd.DataFrame, Source]:
-    """Return the named columns and a source that knows each row's line."""
+def _read(path: Path, columns: dict[str, str]) -> tuple[pd.DataFrame, Origin]:
+    """Return the named columns and an origin that knows each row's line."""
     options: dict[str, Any] = {
         "encoding": "utf-8-sig",
         "skipinitialspace": True,
@@ -118,9 +116,9 @@ def _read(path: Path, columns: dict[str, str]) -> tuple[pd.DataFrame, Source]:
             frame = _read_as_text(path, columns, options)
     except UNREADABLE as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise InvalidInputError(f"{path}: the file must be a readable CSV table, got: {reason}.") from error
+        raise InvalidInputError(f"{path} is not a readable CSV table: {reason}.") from error
     lines = frame.index.to_numpy() + 2
-    return frame, Source(str(path), lambda row: f"on line {lines[row]}")
+    return frame, Origin(str(path), lambda row: f"on line {lines[row]}")
 
 
 def _check_header(path: Path, columns: dict[str, str], options: dict[str, Any]) -> None:
@@ -131,16 +129,15 @@ def _check_header(path: Path, columns: dict[str, str], options: dict[str, Any]) 
     with open_table(path) as stream:
         first = stream.readline(LONGEST_HEADER + 1)
     if len(first) > LONGEST_HEADER:
-        rule = f"begin with a line of column names, at most {LONGEST_HEADER:,} bytes long"
-        raise InvalidInputError(f"{path}: the file must {rule}, got a longer one.")
+        raise InvalidInputError(f"{path}: the line of column names has more than {LONGEST_HEADER:,} bytes.")
     names = pd.read_csv(io.BytesIO(first), header=None, nrows=1, dtype=str, **options).iloc[0].tolist()
     present = [column for column in columns if column in names]
     for column in columns:
         if column not in present:
             got = f"only {', '.join(present)}" if present else f"none of {', '.join(columns)}"
-            raise Source(str(path)).broken(column, "a column of the file", got)
+            raise Origin(str(path)).broken(column, "a column of the file", got)
         if names.count(column) > 1:
-            raise Source(str(path)).broken(column, "one column of the file", f"{names.count(column)} of that name")
+            raise Origin(str(path)).broken(column, "one column of the file", f"{names.count(column)} of that name")
 
 
 def _read_as_text(path: Path, columns: dict[str, str], options: dict[str, Any]) -> pd.DataFrame:
@@ -155,17 +152,17 @@ def _read_as_text(path: Path, columns: dict[str, str], options: dict[str, Any]) 
 def _numbers(path: Path, columns: dict[str, str], text: pd.DataFrame) -> pd.DataFrame:
     text = text[(text != "").any(axis=1)]
     lines = text.index.to_numpy() + 2
-    source = Source(str(path), lambda row: f"on line {lines[row]}")
+    origin = Origin(str(path), lambda row: f"on line {lines[row]}")
     numbers: dict[str, Any] = {}
     for column, kind in columns.items():
         quoted = text[column].map(repr).to_numpy()
         if kind == "int64":
             # 18 digits always fit 64 bits, and no map has longer ids.
             good = text[column].str.fullmatch(r"\s*[+-]?\d{1,18}\s*").to_numpy(dtype=bool)
-            source.forbid(~good, column, "a whole number", quoted)
+            origin.forbid(~good, column, "a whole number", quoted)
             numbers[column] = text[column].str.strip().astype("int64")
         else:
             values = pd.to_numeric(text[column], errors="coerce").astype("float64")
-            source.forbid(values.isna().to_numpy(), column, "a number", quoted)
+            origin.forbid(values.isna().to_numpy(), column, "a number", quoted)
             numbers[column] = values
     return pd.DataFrame(numbers, index=text.index)

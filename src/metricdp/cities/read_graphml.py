@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metricdp._validation import FloatArray
-from metricdp.cities._checks import IntArray, Source, check_lengths, check_nodes, index_of_ids, shown
+from metricdp.cities._checks import IntArray, Origin, check_lengths, check_nodes, index_of_ids, shown
 from metricdp.cities.network import RoadNetwork
 from metricdp.errors import InvalidInputError
 
@@ -48,11 +48,11 @@ def read_graphml(path: Path, name: str | None = None) -> RoadNetwork:
         with path.open("rb") as file:
             reader.read(file)
     except expat.ExpatError as error:
-        raise InvalidInputError(f"{path}: the file must be well-formed XML, got: {error}.") from error
+        raise InvalidInputError(f"{path} is not well-formed XML: {error}.") from error
     except InvalidInputError:
         raise
     except (OSError, ValueError, LookupError) as error:  # unreadable, or an encoding XML does not know
-        raise InvalidInputError(f"{path}: the file must be readable XML, got: {error}.") from error
+        raise InvalidInputError(f"{path} is not readable XML: {error}.") from error
     return _network(path, name, reader.rows, undirected=reader.undirected)
 
 
@@ -159,20 +159,20 @@ class _Reader:
 def _network(path: Path, name: str | None, rows: dict[str, list[Row]], *, undirected: bool) -> RoadNetwork:
     nodes = _columns(rows["node"], 3)
     edges = _columns(rows["edge"], 3)
-    node_source = Source(str(path), lambda row: f"for node {shown(nodes[0][row])}")
-    edge_source = Source(str(path), lambda row: f"for the edge from {shown(edges[0][row])} to {shown(edges[1][row])}")
-    ids = _whole(node_source, "node id", nodes[0])
-    lon, lat = _numbers(node_source, "x", nodes[1]), _numbers(node_source, "y", nodes[2])
-    check_nodes(node_source, ids, lon, lat)
+    node_origin = Origin(str(path), lambda row: f"for node {shown(nodes[0][row])}")
+    edge_origin = Origin(str(path), lambda row: f"for the edge from {shown(edges[0][row])} to {shown(edges[1][row])}")
+    ids = _whole(node_origin, "node id", nodes[0])
+    lon, lat = _numbers(node_origin, "x", nodes[1]), _numbers(node_origin, "y", nodes[2])
+    check_nodes(node_origin, ids, lon, lat)
     if not rows["edge"]:
-        raise edge_source.broken("edge", "present at least once (the network is empty)", "no edges")
-    u = index_of_ids(edge_source, "source", _whole(edge_source, "source", edges[0]), ids)
-    v = index_of_ids(edge_source, "target", _whole(edge_source, "target", edges[1]), ids)
-    length = _numbers(edge_source, "length", edges[2])
-    check_lengths(edge_source, length, "length")
+        raise edge_origin.broken("edge", "present at least once (the network is empty)", "no edges")
+    u = index_of_ids(edge_origin, "source", _whole(edge_origin, "source", edges[0]), ids)
+    v = index_of_ids(edge_origin, "target", _whole(edge_origin, "target", edges[1]), ids)
+    length = _numbers(edge_origin, "length", edges[2])
+    check_lengths(edge_origin, length, "length")
     if undirected:
         u, v, length = np.concatenate([u, v]), np.concatenate([v, u]), np.concatenate([length, length])
-    with node_source.named():
+    with node_origin.named():
         return RoadNetwork(name or path.stem, ids, lon, lat, u, v, length)
 
 
@@ -180,16 +180,16 @@ def _columns(rows: list[Row], width: int) -> NDArray[Any]:
     return np.array(rows, dtype=object).reshape(len(rows), width).T
 
 
-def _whole(source: Source, column: str, values: NDArray[Any]) -> IntArray:
+def _whole(origin: Origin, column: str, values: NDArray[Any]) -> IntArray:
     # 18 digits always fit 64 bits, and no map has longer ids.
     bad = [re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", value or "") is None for value in values]
-    source.forbid(np.array(bad, dtype=bool), column, "a whole number, as OpenStreetMap ids are", values)
+    origin.forbid(np.array(bad, dtype=bool), column, "a whole number, as OpenStreetMap ids are", values)
     return values.astype(np.int64)
 
 
-def _numbers(source: Source, column: str, values: NDArray[Any]) -> FloatArray:
+def _numbers(origin: Origin, column: str, values: NDArray[Any]) -> FloatArray:
     bad = np.array([not _is_number(value) for value in values], dtype=bool)
-    source.forbid(bad, column, "a number", values)
+    origin.forbid(bad, column, "a number", values)
     return values.astype(np.float64)
 
 

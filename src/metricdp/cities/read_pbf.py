@@ -11,7 +11,7 @@ from typing import BinaryIO
 import numpy as np
 
 from metricdp._optional import optional
-from metricdp.cities._checks import Source, check_lengths, check_nodes, index_of_ids
+from metricdp.cities._checks import Origin, check_lengths, check_nodes, index_of_ids
 from metricdp.cities.network import RoadNetwork
 from metricdp.errors import InvalidInputError
 
@@ -61,19 +61,19 @@ def read_pbf(path: Path, name: str | None = None, network_type: str = "driving")
             nodes, edges = graphs.get_directed_edges(nodes, edges, network_type=network_type)
     except errors as error:
         reason = " ".join(str(error).split()).rstrip(".")
-        message = f"{path}: the file must be an OpenStreetMap PBF extract, got: {reason}."
+        message = f"{path} is not an OpenStreetMap PBF extract: {reason}."
         raise InvalidInputError(message) from error
     if edges is None or len(edges) == 0:
-        raise InvalidInputError(f"{path}: the file must hold roads of type {network_type!r}, got none.")
+        raise InvalidInputError(f"{path} has no roads of type {network_type!r}.")
     nodes = nodes.sort_values("id", kind="stable")
-    source = Source(str(path))
+    origin = Origin(str(path))
     ids = nodes["id"].to_numpy(np.int64)
     lon, lat = nodes["lon"].to_numpy(np.float64), nodes["lat"].to_numpy(np.float64)
-    check_nodes(source, ids, lon, lat)
+    check_nodes(origin, ids, lon, lat)
     length = edges["length"].to_numpy(np.float64)
-    check_lengths(source, length, "length")
-    u, v = (index_of_ids(source, key, edges[key].to_numpy(np.int64), ids) for key in ("u", "v"))
-    with source.named():
+    check_lengths(origin, length, "length")
+    u, v = (index_of_ids(origin, key, edges[key].to_numpy(np.int64), ids) for key in ("u", "v"))
+    with origin.named():
         return RoadNetwork(name or path.name.partition(".")[0], ids, lon, lat, u, v, length)
 
 

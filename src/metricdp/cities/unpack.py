@@ -54,8 +54,8 @@ class _Unpacked(io.RawIOBase):
             if plain:
                 self._left -= len(plain)
                 if self._left < 0:
-                    rule = f"unpack to at most {MOST_TIMES} times its size (and {MOST_BESIDES:,} bytes)"
-                    raise InvalidInputError(f"{self._path}: the file must {rule}, got more; unpack it yourself.")
+                    limit = f"{MOST_TIMES} times its size (and {MOST_BESIDES:,} bytes)"
+                    raise InvalidInputError(f"{self._path} unpacks to more than {limit}; unpack it yourself.")
                 view[: len(plain)] = plain
                 return len(plain)
 

@@ -1,48 +1,60 @@
-"""The `metricdp` command: one file per command."""
+"""The `metricdp` command: one file per command, imported when the command is run."""
 
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from metricdp.cli._console import errors
-from metricdp.cli.audit import audit_command
-from metricdp.cli.certify import certify_command
-from metricdp.cli.city import cities_app
-from metricdp.cli.compare import compare_command
-from metricdp.cli.demo import demo_command
-from metricdp.cli.fit import fit_command
-from metricdp.cli.keys import keys_app
-from metricdp.cli.perturb import perturb_command
-from metricdp.cli.reproduce import reproduce_command
-from metricdp.cli.serve import serve_command
+from metricdp._version import __version__
+from metricdp.cli._commands import COMMANDS, LazyGroup
 from metricdp.errors import InvalidInputError, NotCertified, SolverError
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
+    cls=LazyGroup,
     help="Design, certify and run metric-differential-privacy mechanisms.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,  # its tracebacks print local variables, which may be coordinates
 )
-app.command("demo")(demo_command)
-app.command("fit")(fit_command)
-app.command("certify")(certify_command)
-app.command("audit")(audit_command)
-app.command("compare")(compare_command)
-app.command("perturb")(perturb_command)
-app.command("reproduce")(reproduce_command)
-app.command("serve")(serve_command)
-app.add_typer(cities_app, name="cities")
-app.add_typer(keys_app, name="keys")
+
+
+def _print_version(asked: bool) -> None:  # noqa: FBT001 - typer calls it with the option's value
+    if asked:
+        sys.stdout.write(f"metricdp {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Design, certify and run metric-differential-privacy mechanisms."""
+    del version  # its callback has dealt with it
+
+
+def _listed() -> None:
+    """Stand for a command in the list of all commands."""
+
+
+for _name, (_, _line) in COMMANDS.items():
+    app.command(_name, help=_line)(_listed)
 
 
 def main() -> None:
-    """Run the command line; what a user can mend is one line on stderr, not a traceback."""
+    """Run the command line; an error that a user can mend is one line on stderr, not a traceback."""
     try:
         app()
     except (InvalidInputError, NotCertified, SolverError, OSError, ModuleNotFoundError) as error:
+        from rich.text import Text  # noqa: PLC0415 - only where something went wrong
+
+        from metricdp.cli._console import errors  # noqa: PLC0415
+
         errors.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
         sys.exit(2)

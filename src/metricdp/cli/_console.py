@@ -7,12 +7,13 @@ import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from metricdp.mechanisms.options import ProgressCallback
+if TYPE_CHECKING:
+    from metricdp.mechanisms.options import ProgressCallback
 
 __all__ = ["errors", "out", "print_json", "progress_bar"]
 
@@ -21,7 +22,7 @@ errors = Console(stderr=True)
 
 
 def print_json(answer: dict[str, Any]) -> None:
-    """Print one JSON document; numbers that JSON lacks become text."""
+    """Print one JSON document; infinity and NaN, which JSON lacks, become text."""
     sys.stdout.write(json.dumps(_plain(answer), indent=2, ensure_ascii=False) + "\n")
 
 
@@ -37,7 +38,7 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[ProgressCallback]:
-    """Show a bar on stderr while work goes on; yields the callback that `fit` takes."""
+    """Show a bar on a terminal while work goes on; yields the callback that `fit` takes as `progress`."""
     bar = Progress(
         TextColumn(title),
         BarColumn(),
@@ -46,6 +47,7 @@ def progress_bar(title: str) -> Iterator[ProgressCallback]:
         TimeRemainingColumn(),
         console=errors,
         transient=True,
+        disable=not errors.is_terminal,  # in a log it would leave empty lines
     )
     with bar:
         task = bar.add_task("", total=1.0)

@@ -1,4 +1,4 @@
-"""Options of commands that keep budgets."""
+"""Options of the commands that keep people within a budget: `perturb` and `serve`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from metricdp._validation import reject
 
 __all__ = ["Beyond", "LedgerFile", "MaxEpsilon", "StickyKm", "refuse_without_ledger"]
 
-LedgerFile = Annotated[Path | None, typer.Option("--ledger", help="File that keeps what each person has spent.")]
-MaxEpsilon = Annotated[float | None, typer.Option(help="What each person may spend in all.")]
-Beyond = Annotated[str, typer.Option(help="Once it is spent: refuse (null), or repeat-last.")]
+LedgerFile = Annotated[Path | None, typer.Option("--ledger", help="File that records what each person has spent.")]
+MaxEpsilon = Annotated[float | None, typer.Option(help="Budget of each person, in all.")]
+Beyond = Annotated[str, typer.Option(help="Once the budget is spent: refuse (null), or repeat-last.")]
 StickyKm = Annotated[
     float | None, typer.Option(help="Repeat the last report while a person stays this close; see the docs first.")
 ]
 
 
 def refuse_without_ledger(options: Mapping[str, object]) -> None:
-    """Refuse options that mean nothing without a ledger."""
+    """Refuse options that have no meaning without a ledger."""
     for option, value in options.items():
         if value is not None:
             raise reject(option, "given together with --ledger", value)

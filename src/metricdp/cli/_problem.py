@@ -1,4 +1,4 @@
-"""The options with which every command is told its problem: a city, an `.npz`, or CSV files."""
+"""The options that describe a design problem: a city, an `.npz` file, or CSV files."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import typer
 from metricdp import cities
 from metricdp._validation import reject
 from metricdp.cities import RoadNetwork
+from metricdp.cli._commands import named_as
+from metricdp.cli._problem_files import read_problem
+from metricdp.errors import InvalidInputError
 from metricdp.problem import Problem
-from metricdp.problem_files import read_problem
 
 __all__ = [
     "City",
@@ -34,7 +36,7 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document 
 MechanismFile = Annotated[Path, typer.Argument(help="A mechanism file.")]
 ProblemFile = Annotated[
     Path | None,
-    typer.Argument(help="An .npz with arrays records, outputs and, if you like, loss, prior, bounds."),
+    typer.Argument(help="An .npz with arrays records, outputs and optionally loss, prior, bounds."),
 ]
 City = Annotated[str | None, typer.Option(help="A city by name, or the path of a network: see `metricdp cities`.")]
 NOutputs = Annotated[int, typer.Option("--n-outputs", help="Places of the city that may be reported.")]
@@ -63,10 +65,14 @@ def design_problem(
     """Return the problem that the options describe, and the city if it came from one."""
     if city is None:
         return read_problem(file, records=records, outputs=outputs, loss=loss, prior=prior, p=p), None
-    if any(given is not None for given in (file, records, outputs, loss, prior)):
-        raise reject("--city", "given alone, without files of records, outputs, loss or prior", city)
+    others = {"--records": records, "--outputs": outputs, "--loss": loss, "--prior": prior, str(file): file}
+    for other, given in others.items():
+        if given is not None:
+            raise InvalidInputError(f"`--city` brings its own records, outputs and loss; leave out `{other}`.")
     network = cities.load(city)
-    return network.problem(outputs=n_outputs, tasks=n_tasks, seed=seed, p=p), network
+    # The method of a network calls these two as the options for files are called.
+    with named_as({"outputs": "--n-outputs", "tasks": "--n-tasks"}):
+        return network.problem(outputs=n_outputs, tasks=n_tasks, seed=seed, p=p), network
 
 
 def numbers(option: str, text: str) -> list[float]:

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from metricdp._validation import reject
 from metricdp.auditing.pairs import audit
 from metricdp.auditing.samples import SampleAudit, audit_samples
 from metricdp.cli._console import out, print_json, progress_bar
 from metricdp.cli._problem import JsonFlag, MechanismFile
+from metricdp.errors import InvalidInputError
 from metricdp.files.reading import load
 from metricdp.mechanisms.base import Mechanism
 
@@ -34,7 +34,8 @@ def audit_command(
     """Search for pairs of points that break the guarantee; exit code 1 if any is found."""
     for option, value in (("--pairs", pairs), ("--slack", slack)):
         if samples is not None and value is not None:
-            raise reject(option, "left out with --samples, which compares no probabilities", value)
+            msg = f"`--samples` compares no probabilities, so `{option}` has no meaning with it; leave one of them out."
+            raise InvalidInputError(msg)
     mechanism = load(file, certify=False)
     if samples is None:
         violates = _by_probabilities(mechanism, _PAIRS if pairs is None else pairs, slack, as_json=as_json)

@@ -14,9 +14,9 @@ from metricdp.cities import RoadNetwork
 from metricdp.cities.helsinki import cache_folder
 from metricdp.cli import _problem as options
 from metricdp.cli._console import out, progress_bar
-from metricdp.evaluate.compare import compare
-from metricdp.evaluate.figures import loss_figure, map_figure, ppr_figure
-from metricdp.evaluate.tables import markdown_table, rich_table
+from metricdp.experiments.comparing import compare
+from metricdp.experiments.comparison_figures import loss_figure, map_figure, ppr_figure
+from metricdp.experiments.comparison_tables import markdown_table, rich_table
 from metricdp.mechanisms.families import METHODS
 from metricdp.mechanisms.fitting import fit
 from metricdp.problem import Problem

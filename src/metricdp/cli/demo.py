@@ -12,9 +12,9 @@ from metricdp import cities
 from metricdp.certificates.proving import certify
 from metricdp.cli._console import out, print_json, progress_bar
 from metricdp.cli._problem import JsonFlag
-from metricdp.evaluate.compare import compare
-from metricdp.evaluate.figures import loss_figure, map_figure
-from metricdp.evaluate.tables import markdown_table, rich_table
+from metricdp.experiments.comparing import compare
+from metricdp.experiments.comparison_figures import loss_figure, map_figure
+from metricdp.experiments.comparison_tables import markdown_table, rich_table
 from metricdp.files.reading import load
 from metricdp.mechanisms.fitting import fit
 

@@ -1,21 +1,27 @@
-"""`metricdp fit`."""
+"""`metricdp fit`: design a mechanism and write it to a file."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from metricdp._validation import reject
+from metricdp._validation import choice, reject
 from metricdp.cli import _problem as options
 from metricdp.cli._console import out, print_json, progress_bar
+from metricdp.errors import InvalidInputError
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.families import METHODS
 from metricdp.mechanisms.fitting import fit
+from metricdp.optimise.engines import ENGINES
 from metricdp.problem import Problem
 
-__all__ = ["fit_command", "summary"]
+__all__ = ["fit_command"]
+
+_ENGINES = ", ".join(engine.name for engine in ENGINES)
 
 
 def fit_command(
@@ -34,7 +40,9 @@ def fit_command(
     loss: options.Loss = None,
     prior: options.Prior = None,
     cells: Annotated[str | None, typer.Option(help="Cells per axis: 16, or 15,16.")] = None,
-    solver: Annotated[str | None, typer.Option(help="auto, highs or clarabel.")] = None,
+    solver: Annotated[
+        str | None, typer.Option(help=f"auto, or an engine that the method can use, of: {_ENGINES}.")
+    ] = None,
     time_limit: Annotated[float | None, typer.Option(help="Seconds; the best certified answer by then.")] = None,
     refine: Annotated[bool | None, typer.Option("--refine", help="Descend on the true loss (AIPO).")] = None,
     scale: Annotated[
@@ -51,17 +59,32 @@ def fit_command(
         "cells": _cells(cells), "solver": solver, "time_limit": time_limit, "refine": refine, "scale": _scale(scale),
     }  # fmt: skip
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    _refuse_unknown(method, chosen, tuple(given))
     with progress_bar(f"fitting {method}") as progress:
         mechanism = fit(design, epsilon, method, progress=progress, **chosen)
     mechanism.save(out_file)
-    answer = summary(mechanism, design) | {"file": str(out_file)}
+    answer = _summary(mechanism, design) | {"file": str(out_file)}
     if as_json:
         print_json(answer)
     else:
         _show(answer)
 
 
-def summary(mechanism: Mechanism, problem: Problem) -> dict[str, Any]:
+def _refuse_unknown(method: str, chosen: Iterable[str], known: tuple[str, ...]) -> None:
+    """Refuse options that the method does not have."""
+    taken = {option.name for option in fields(METHODS[choice("method", method, tuple(METHODS))].options)}
+    for name in chosen:
+        if name not in taken:
+            others = ", ".join(_flag(one) for one in known if one in taken)
+            msg = f"Method {method!r} has no option `{_flag(name)}`; it has {others}."
+            raise InvalidInputError(msg)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _summary(mechanism: Mechanism, problem: Problem) -> dict[str, Any]:
     """Return what a user wants to know of a fit, as plain data."""
     return {
         "method": mechanism.method,

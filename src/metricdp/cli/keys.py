@@ -11,7 +11,7 @@ from rich.table import Table
 
 from metricdp.cli._console import errors, out, print_json
 from metricdp.cli._problem import JsonFlag
-from metricdp.service.keys import add_key, read_keys, revoke_key
+from metricdp.service.state.keys import add_key, read_keys, revoke_key
 
 __all__ = ["keys_app"]
 
@@ -29,17 +29,17 @@ def add_command(
     *,
     file: KeysFile = _DEFAULT,
     requests_per_second: Annotated[
-        int | None, typer.Option(min=1, help="Limit; the service's own if left out.")
+        int | None, typer.Option(min=1, help="Limit of this key; that of the service if left out.")
     ] = None,
-    points_per_second: Annotated[int | None, typer.Option(min=1, help="Likewise, for points.")] = None,
+    points_per_second: Annotated[int | None, typer.Option(min=1, help="The same for points.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make a key and show it, this once: the file keeps no more than its hash."""
+    """Make a key and show it once: the file keeps only its hash."""
     key = add_key(file, name, requests_per_second=requests_per_second, points_per_second=points_per_second)
     if as_json:
         print_json({"name": name, "key": key, "file": str(file)})
         return
-    errors.print(f"key for {name}, kept nowhere else:", markup=False)
+    errors.print(f"key for {name}, which is stored nowhere:", markup=False)
     out.print(key, markup=False, highlight=False, soft_wrap=True)
 
 

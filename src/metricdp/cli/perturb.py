@@ -15,13 +15,16 @@ from metricdp._validation import reject
 from metricdp.cli._console import errors, out, print_json
 from metricdp.cli._ledger import Beyond, LedgerFile, MaxEpsilon, StickyKm, refuse_without_ledger
 from metricdp.cli._problem import JsonFlag, MechanismFile
+from metricdp.errors import InvalidInputError
 from metricdp.files.reading import load
 from metricdp.ledger.budgets import Ledger
 from metricdp.perturb.columns import printable
 from metricdp.perturb.folder import perturb_folder
 from metricdp.perturb.formats import STANDARD
-from metricdp.perturb.job import Options, Summary, perturb_file
 from metricdp.perturb.job import Progress as Callback
+from metricdp.perturb.job import perturb_file
+from metricdp.perturb.options import Options
+from metricdp.perturb.summary import Summary
 
 __all__ = ["perturb_command"]
 
@@ -44,17 +47,17 @@ def perturb_command(
         str | None,
         typer.Option(help="Other columns to copy: id,time, or all (all numbers and texts; see the docs first)."),
     ] = None,
-    outside: Annotated[str, typer.Option(help="Points outside the box: clamp, drop or error.")] = "clamp",
+    outside: Annotated[str, typer.Option(help="Points outside the box: clamp, drop or error.")] = Options.outside,
     keep_input: Annotated[
         bool, typer.Option("--keep-input", help="Copy the true coordinates too. The output is then not private.")
-    ] = False,
-    user_column: Annotated[str | None, typer.Option(help="Whose point it is, for the ledger.")] = None,
+    ] = Options.keep_input,
+    user_column: Annotated[str | None, typer.Option(help="Column that says whose point it is, for the ledger.")] = None,
     ledger: LedgerFile = None,
     max_epsilon: MaxEpsilon = None,
     beyond: Beyond = "refuse",
     sticky_km: StickyKm = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where a run was cut off.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it is there.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier run was cut off.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it exists.")] = False,
     cluster: Annotated[
         str | None, typer.Option(help="Do a folder on a Dask cluster: tcp://HOST:PORT of its scheduler.")
     ] = None,
@@ -97,9 +100,10 @@ def perturb_command(
 def _check_places(source: str, target: str, *, cluster: str | None, overwrite: bool, as_json: bool) -> None:
     folder = Path(source).is_dir()
     if as_json and target == STANDARD:
-        raise reject("--json", "left out where the output goes to stdout", target)
+        msg = "`--json` cannot be used where the output goes to stdout, since both would be written there."
+        raise InvalidInputError(msg)
     if cluster is not None and not folder:
-        raise reject("--cluster", "used with a folder, whose files it shares out", source)
+        raise reject("--cluster", "used with a folder, whose files are given to the workers", source)
     if overwrite and folder:
         raise reject("--overwrite", "used with a single file", source)
 
@@ -123,7 +127,7 @@ def _warn(words: str) -> None:
 
 @contextmanager
 def _bar() -> Iterator[Callback]:
-    """Show how far the job is and how fast, on stderr."""
+    """Show on stderr how far the job is and how fast."""
     bar = Progress(
         TextColumn("perturbing"),
         BarColumn(),
@@ -162,7 +166,7 @@ def _show(summary: Summary, target: str) -> None:
         "had no point and have no output": counts.nulls,
         "were outside the box": counts.outside,
         "were not finite and were dropped": counts.not_finite,
-        "were refused, their budget being spent": counts.refused,
+        "were refused, because their budget was spent": counts.refused,
     }
     for words, count in said.items():
         if count:
@@ -171,7 +175,7 @@ def _show(summary: Summary, target: str) -> None:
 
 
 def _show_columns(summary: Summary, console: Console) -> None:
-    """Name the columns that were copied, and those that were left out of all."""
+    """Name the columns that were copied, and those that `--copy all` left out."""
     names = ", ".join(map(printable, summary.copied))
     left_out = ", ".join(f"{printable(name)} ({reason})" for name, reason in summary.not_copied.items())
     for words, listed in (("copied as they are", names), ("not copied", left_out)):

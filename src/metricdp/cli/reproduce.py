@@ -10,8 +10,9 @@ import typer
 from metricdp._validation import choice
 from metricdp.cli._console import errors, out, print_json
 from metricdp.cli._problem import JsonFlag, numbers
-from metricdp.reproduce import EXPERIMENTS, METHODS, Reproduction, reproduce
-from metricdp.reproduce.progress import board_on
+from metricdp.experiments.engine.progress import board_on
+from metricdp.experiments.paper.plan import COMPARED, EXPERIMENTS
+from metricdp.experiments.paper.reproducing import Reproduction, reproduce
 
 __all__ = ["reproduce_command"]
 
@@ -25,7 +26,7 @@ def reproduce_command(
         str | None, typer.Option(help="Names or paths, as `metricdp cities` knows them. [rome,london,nyc]")
     ] = None,
     epsilons: Annotated[str | None, typer.Option(help="Budgets per km. [0.2:1.6:0.2]")] = None,
-    methods: Annotated[str | None, typer.Option(help=f"Some of: {','.join(METHODS)}. All by default.")] = None,
+    methods: Annotated[str | None, typer.Option(help=f"Some of: {','.join(COMPARED)}. All by default.")] = None,
     repeats: Annotated[int, typer.Option(help="How often outputs and tasks are drawn; the paper's code has 20.")] = 1,
     workers: Annotated[
         int | None, typer.Option(help="Processes, fewer where memory is short. [as many as processors]")
@@ -50,7 +51,7 @@ def reproduce_command(
                 out=folder,
                 cities=None if cities is None else cities.split(","),
                 epsilons=None if epsilons is None else numbers("--epsilons", epsilons),
-                methods=METHODS if methods is None else methods.split(","),
+                methods=COMPARED if methods is None else methods.split(","),
                 repeats=repeats,
                 workers=workers,
                 executor=executor,

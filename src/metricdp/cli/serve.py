@@ -13,14 +13,16 @@ from typing import Annotated
 import typer
 
 from metricdp import cities
-from metricdp._validation import reject
+from metricdp.cli._commands import named_as
 from metricdp.cli._console import errors, out, progress_bar
 from metricdp.cli._ledger import Beyond, LedgerFile, MaxEpsilon, StickyKm, refuse_without_ledger
-from metricdp.service.settings import LedgerOptions, Settings
+from metricdp.errors import InvalidInputError
+from metricdp.service import LedgerOptions, Settings, require_packages
 
 __all__ = ["serve_command"]
 
-_DEMO_CITY = "helsinki"
+# Options whose names are not those of the settings that they become.
+_OPTIONS = {"open": "--open", "hosts": "--allow-host", "max_body_bytes": "--max-body-mb", "user_key": "--user-key-file"}
 
 
 def serve_command(
@@ -36,11 +38,11 @@ def serve_command(
         Path | None, typer.Option(help="16 to 64 secret bytes, for a ledger that holds no ids.")
     ] = None,
     keys: Annotated[Path | None, typer.Option(help="File of API keys: see `metricdp keys`.")] = None,
-    open_to_all: Annotated[bool, typer.Option("--open", help="Listen beyond this machine without keys.")] = False,
+    open_to_all: Annotated[bool, typer.Option("--open", help="Serve other machines without keys.")] = False,
     requests_per_second: Annotated[
-        int | None, typer.Option(min=1, help="Limit of keys that name none; without keys, of all callers together.")
+        int | None, typer.Option(min=1, help="Limit of keys without one of their own; without keys, of all callers.")
     ] = None,
-    points_per_second: Annotated[int | None, typer.Option(min=1, help="Likewise, for points.")] = None,
+    points_per_second: Annotated[int | None, typer.Option(min=1, help="The same for points.")] = None,
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Answer /v1/probabilities; only for looking on your own machine.")
     ] = False,
@@ -59,39 +61,39 @@ def serve_command(
     as_json: Annotated[bool, typer.Option("--json", help="Write logs as JSON lines.")] = False,
 ) -> None:
     """Serve mechanisms over HTTP: private reports for devices and gateways, and a page to look at them."""
-    from metricdp.service._packages import require_packages  # noqa: PLC0415 - an extra
-
     require_packages()
-    from metricdp.service.server import run  # noqa: PLC0415 - an extra
+    from metricdp.service.http.server import run  # noqa: PLC0415 - an extra
 
     chosen = tuple(files or ())
     if demo:
         if chosen:
-            raise reject("--demo", "given without files, since it fits its own", " ".join(map(str, chosen)))
-        chosen, page, city = _demo_files(), True, city or _DEMO_CITY
-    settings = Settings(
-        files=chosen,
-        ledger=_ledger(ledger, max_epsilon, beyond, sticky_km, user_key_file),
-        keys=keys,
-        page=page,
-        probabilities=probabilities,
-        city=None if city is None else cities.load(city),
-        tiles=tiles,
-        cors=tuple(cors or ()),
-        hosts=tuple(allow_host or ()),
-        open=open_to_all,
-        requests_per_second=requests_per_second,
-        points_per_second=points_per_second,
-        max_points=max_points,
-        max_body_bytes=max_body_mb * 1_000_000,
-        access_log=access_log,
-        json_logs=as_json,
-    )
-    run(settings, host, port, on_ready=_announcer(browser=demo and browser, page=page, as_json=as_json))
+            msg = "`--demo` fits its own mechanisms; give it no files."
+            raise InvalidInputError(msg)
+        chosen, page, city = _demo_files(), True, city or "helsinki"
+    with named_as(_OPTIONS):
+        settings = Settings(
+            files=chosen,
+            ledger=_ledger(ledger, max_epsilon, beyond, sticky_km, user_key_file),
+            keys=keys,
+            page=page,
+            probabilities=probabilities,
+            city=None if city is None else cities.load(city),
+            tiles=tiles,
+            cors=tuple(cors or ()),
+            hosts=tuple(allow_host or ()),
+            open=open_to_all,
+            requests_per_second=requests_per_second,
+            points_per_second=points_per_second,
+            max_points=max_points,
+            max_body_bytes=max_body_mb * 1_000_000,
+            access_log=access_log,
+            json_logs=as_json,
+        )
+        run(settings, host, port, on_ready=_announcer(browser=demo and browser, page=page, as_json=as_json))
 
 
 def _demo_files() -> tuple[Path, ...]:
-    from metricdp.service.demo import fit_demo  # noqa: PLC0415 - fits, which a service does not
+    from metricdp.service.page.demo import fit_demo  # noqa: PLC0415 - fits, which a service does not
 
     with progress_bar("fitting Helsinki") as progress:
         return tuple(fit_demo(Path("demo"), progress))
@@ -116,7 +118,7 @@ def _announcer(*, browser: bool, page: bool, as_json: bool) -> Callable[[str], N
             errors.print("Ctrl+C stops it; requests under way are finished", style="dim")
         sys.stdout.flush()
         if browser:
-            # A browser may take its time to start, and requests need not wait for it.
+            # In a thread, since a browser may take long to start.
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
     return announce

@@ -1,1 +1,1 @@
-"""Random bits and exact draws."""
+"""Random bits, and draws that follow given weights exactly."""

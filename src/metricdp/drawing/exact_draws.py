@@ -1,4 +1,4 @@
-"""Exact draws from weights: integers by alias tables, floating-point numbers in proportion to what they are."""
+"""Exact draws: from integer weights by alias tables, from floating-point weights by rejection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from metricdp.drawing.randomness import RandomSource, integers_below
 
 __all__ = ["AliasTables", "draw_in_proportion"]
 
-# Proposals for weights in floating point have so many binary digits; a second draw makes up for the rest.
+# Binary digits of the proposals for floating-point weights; a second draw accounts for the digits below them.
 _DIGITS = 40
 
 Integers = NDArray[np.int64]
@@ -88,7 +88,9 @@ def draw_in_proportion(weights: FloatArray, source: RandomSource) -> NDArray[np.
     equals ⌊t⌋. So a column is kept with a probability in proportion to its t. The source's words are taken to be
     uniform and independent. Weights need not sum to 1, but a row of tiny ones would be drawn again and again.
     """
-    scaled = weights * 2.0**_DIGITS
+    # The sum of all rungs must fit 64 bits, however many columns there are.
+    digits = min(_DIGITS, 62 - weights.shape[1].bit_length())
+    scaled = weights * 2.0**digits
     whole = np.floor(scaled)
     ladder = np.cumsum(np.ceil(scaled).astype(np.int64), axis=1)
     drawn = np.empty(len(weights), dtype=np.intp)

@@ -74,8 +74,8 @@ def integers_below(
 ) -> NDArray[np.int64]:
     """Return integers uniform on 0 … bound − 1, exactly, by rejection (Lemire 2019).
 
-    A word w falls to the value ⌊w·bound / 2^64⌋. Some values would get one word more than the others; leaving out w
-    whose low product is below 2^64 mod bound takes those away, and w is drawn again, with a chance below bound/2^64.
+    A word w gives the value ⌊w·bound / 2^64⌋. Some values would get one word more than the others, so words whose low
+    product is below 2^64 mod bound are rejected and drawn again, which has a chance below bound/2^64.
 
     Parameters
     ----------

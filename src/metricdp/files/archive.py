@@ -21,7 +21,7 @@ __all__ = ["LARGEST_HEADER", "array_bytes", "read_archive", "write_archive"]
 _HEADER = "header.json"
 _ARRAY_NAME = re.compile(r"([a-z][a-z0-9_]{0,39})\.npy")
 
-# Deflated data may grow a thousandfold, so what it may grow to is limited; stored data is as large as its file.
+# Deflated data may unpack to a thousand times its size, so that size is limited; stored data is as large as its file.
 LARGEST_HEADER = 2**20
 _LARGEST_DEFLATED = 2**26
 _LARGEST_FILE = 2**33
@@ -68,27 +68,27 @@ def _npy(array: NDArray[Any]) -> bytes:
 def read_archive(path: Path) -> tuple[bytes, dict[str, NDArray[Any]]]:
     """Return the JSON text and the arrays by name.
 
-    Nothing is allocated before its size is known to fit the limits and the file itself. What is wrong with a file
-    shows as `InvalidInputError` or as one of the errors of `zipfile`.
+    Memory is allocated only for sizes that fit the limits and the file's own size. A damaged file raises
+    `InvalidInputError` or one of the errors of `zipfile`.
     """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_FILE:
         msg = f"not a file of at most {_LARGEST_FILE:,} bytes"
         raise InvalidInputError(msg)
-    with _Source(path) as source, zipfile.ZipFile(source) as archive:
-        source.longest_read = status.st_size
+    with _BoundedFile(path) as file, zipfile.ZipFile(file) as archive:
+        file.longest_read = status.st_size
         entries = _checked_entries(archive.infolist(), status.st_size)
         header = _content(archive, entries.pop(_HEADER))
         return header, {_array_name(name): _array(name, _content(archive, entries[name])) for name in entries}
 
 
-class _Source(io.FileIO):
-    """A file whose directory of entries is read only if it is short: `zipfile` itself would take any number."""
+class _BoundedFile(io.FileIO):
+    """A file that refuses long reads: `zipfile` would read an archive's directory of entries whatever its length."""
 
     longest_read = _LONGEST_DIRECTORY
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Read, unless it is more than should be asked for."""
+        """Read at most `longest_read` bytes at once."""
         if size is not None and size > self.longest_read:
             msg = f"the archive asks for {size:,} bytes at once"
             raise InvalidInputError(msg)
@@ -102,7 +102,7 @@ def _checked_entries(infos: list[zipfile.ZipInfo], file_size: int) -> dict[str, 
     problems = {
         "too many entries, or two of one name": len(infos) > _MOST_ENTRIES or len(entries) < len(infos),
         f"no {_HEADER}": _HEADER not in entries,
-        # Entries that overlap could make much of little.
+        # Overlapping entries could together be far larger than the file.
         "entries larger than the file": sum(info.compress_size for info in infos) > file_size,
         "an entry that is encrypted or neither stored nor deflated": not all(map(_plainly_packed, infos)),
         f"more than {_LARGEST_DEFLATED:,} deflated bytes": deflated > _LARGEST_DEFLATED,
@@ -126,7 +126,7 @@ def _plainly_packed(info: zipfile.ZipInfo) -> bool:
 
 def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     with archive.open(info) as stream:
-        # Asking for no more than declared keeps the decompressor from running ahead.
+        # Reading one byte more than declared shows a lie about the size without unpacking the rest.
         content = stream.read(info.file_size + 1)
     if len(content) != info.file_size:
         msg = f"{info.filename} is not as long as declared"

@@ -1,4 +1,4 @@
-"""The header of a mechanism file: made from a mechanism, and turned back into one, each field checked."""
+"""The header of a mechanism file: written from a mechanism, and turned back into one with every field checked."""
 
 from __future__ import annotations
 
@@ -40,12 +40,13 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "units": (str, type(None)),
 }
 _DECIMAL = re.compile(r"\d{1,400}(\.\d{1,400})?(e[+-]?\d{1,3})?")
+# Methods and versions: short, and harmless in terminals, logs and pages.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}")
 
 # Products and squares of such numbers are finite and not zero.
 _LARGEST = 1e100
 
-# Sides of the box and of cells, over the coordinates: points closer by this hardly differ in floating point.
+# Least width of the box and of cells, as a share of the coordinates: floating point hardly tells closer points apart.
 _NARROWEST = 1e-9
 
 
@@ -76,7 +77,7 @@ def describe(mechanism: Mechanism, number: int = FORMAT) -> tuple[dict[str, Any]
 
 
 def plain(value: Any) -> Any:
-    """Return what JSON can hold; numbers that it lacks become the text "inf", "-inf" or "nan"."""
+    """Return what JSON can hold; infinity and NaN, which it lacks, become the text "inf", "-inf" or "nan"."""
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):

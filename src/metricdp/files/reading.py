@@ -27,9 +27,9 @@ from metricdp.files.writing import NO_HASH, digest, mechanism_hash, require_same
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.families import family_of
 
-__all__ = ["MechanismFile", "content_hash", "load", "read_file"]
+__all__ = ["READERS", "MechanismFile", "content_hash", "load", "read_file"]
 
-# How a damaged file shows in the modules that take it apart.
+# What the modules that take a file apart may raise if it is damaged.
 _DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -106,9 +106,9 @@ def read_file(path: str | Path) -> MechanismFile:
         raise
     except _DAMAGE as error:
         reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-        # What a file says goes to a terminal only as far as it can do no harm there.
+        # The message may go to a terminal, where control characters from a file could do harm.
         reason = "".join(letter if letter.isprintable() else "?" for letter in reason[:_LONGEST_REASON])
-        msg = f"`path` must be a metricdp mechanism file, got {os.fspath(path)!r}: {reason}"
+        msg = f"{os.fspath(path)!r} is not a mechanism file that can be read: {reason}"
         raise InvalidInputError(msg) from error
 
 
@@ -166,7 +166,8 @@ def _read_format_1(
     return _rebuilt(fields, arrays), None
 
 
-# A reader takes the header, its text and the arrays. It returns the mechanism, and its hash if the format is today's.
+# By format number. A reader takes the header, its text and the arrays. It returns the mechanism, and the hash if the
+# file is of the present format; the hash of an older file is that of the mechanism as it would be saved now.
 READERS: dict[int, Callable[..., tuple[Mechanism, str | None]]] = {
     1: _read_format_1,
     2: _read_format_2,

@@ -1,4 +1,4 @@
-"""Writing mechanism files, and the hash of what they say. Knows no kind of mechanism by name."""
+"""Writing mechanism files, and the hash of their contents. Knows no kind of mechanism by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_HASH", "digest", "mechanism_hash", "require_same", "save"]
 
-# Stands in the header where the hash will be, while the hash is taken.
+# Stands in the header in place of the hash while the hash is computed.
 NO_HASH = "0" * 64
 
 
@@ -29,7 +29,7 @@ def save(mechanism: Mechanism, path: str | Path) -> None:
     """Write `mechanism` to `path`; the file appears whole or not at all."""
     header, arrays = describe(mechanism)
     text, _ = _sealed(header, arrays)
-    # What could not be read again is refused while the mechanism is still at hand.
+    # A file that could not be read again is refused now, while the mechanism still exists.
     require_same(header, arrays, rebuild(json.loads(text), arrays, type(mechanism)))
     with atomic_file(path) as stream:
         write_archive(stream, text, arrays)

@@ -78,7 +78,7 @@ class AxisSpline:
         here = BSpline.design_matrix(greville, knots, m).toarray()
         there = BSpline.design_matrix(greville, coarse._knots(), m).toarray()
         operator = np.linalg.solve(here, there)
-        # Knots inserted are convex combinations of neighbours; what is smaller is rounding.
+        # Inserting a knot forms convex combinations of neighbours; entries this small are rounding errors.
         operator[np.abs(operator) < 1e-13] = 0.0
         return sparse.csr_array(operator)
 
@@ -90,7 +90,7 @@ class AxisSpline:
     def largest_coefficient(self) -> float:
         """The largest size of a coefficient whose control rows lie in [0, 1]; from degree 3 on it may exceed 1.
 
-        A coefficient is a combination of the rows of any cell it reaches; the best cell counts.
+        A coefficient is a combination of the rows of any cell that it reaches; the cell with the smallest bound counts.
         """
         m = self.degree
         extraction = self.extraction.toarray()
@@ -129,7 +129,7 @@ class AxisSpline:
 
     @cached_property
     def distinct_sites(self) -> np.ndarray:
-        """Which sites are enough for smooth splines: from degree 2 on, both sides of a breakpoint say the same."""
+        """Which sites are enough for smooth splines: from degree 2 on, both sides of a breakpoint agree."""
         m, n = self.degree, self.n_cells
         keep = np.ones((n, m + 1), dtype=bool)
         if m >= 2:

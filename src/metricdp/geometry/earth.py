@@ -32,7 +32,7 @@ MARGIN_KM = 1.0
 # Factors are rounded up by this share, many thousand times what the floating point of their formulas loses.
 _ROUNDED_UP = 1e-9
 
-# Beyond this the map is no map: near a pole, or half a world wide.
+# A larger factor means that the box comes near a pole or spans half the Earth; then there is no claim on the ground.
 _LARGEST = 100.0
 
 
@@ -71,14 +71,37 @@ def distortion(projection: Projection, bounds: FloatArray, margin_km: float = MA
     if most >= math.pi / 2:
         return Distortion(math.inf, math.inf, margin_km)
     stretch = max(_east(least) / per_radian[0], _north(most) / per_radian[1])
-    outer_south, outer_north = _latitudes(projection, bounds, margin_km)
-    width = math.radians(float((np.ptp(bounds[:, 0]) + 2 * margin_km) / projection.km_per_degree[0]))
-    reached = _poleward(max(abs(outer_south), abs(outer_north)), width)
-    kappa = math.inf
-    if reached < math.pi / 2:
-        nearest = _nearest_to_equator(outer_south, outer_north)
-        kappa = max(per_radian[0] / _east(reached), per_radian[1] / _north(nearest)) * (1 + _ROUNDED_UP)
+    kappa = _kappa_with_margin(projection, bounds, margin_km)
     return Distortion(float(kappa) if kappa <= _LARGEST else math.inf, float(stretch) * (1 + _ROUNDED_UP), margin_km)
+
+
+def _kappa_with_margin(projection: Projection, bounds: FloatArray, margin_km: float) -> float:
+    """Return κ over the box and all points within `margin_km` of it on the ground.
+
+    The margin is in true kilometres and the box in those of the plane. If κ is k over the box widened by w on the
+    plane, and k times the margin is at most w, then a path as long as the margin stays within k times the margin.
+    """
+    widened = margin_km
+    while (kappa := _kappa(projection, bounds, widened)) * margin_km > widened:
+        if not math.isfinite(kappa):
+            return kappa
+        widened *= 2
+    return _kappa(projection, bounds, kappa * margin_km)
+
+
+def _kappa(projection: Projection, bounds: FloatArray, widened: float) -> float:
+    """Return κ over the box widened by so many kilometres of the plane, infinite if there is none."""
+    # Longitudes are taken within 180° of the centre. Across that meridian neighbours would be half a world apart.
+    if np.abs(bounds[:, 0]).max() + widened >= 180 * projection.km_per_degree[0]:
+        return math.inf
+    south, north = _latitudes(projection, bounds, widened)
+    width = math.radians(float((np.ptp(bounds[:, 0]) + 2 * widened) / projection.km_per_degree[0]))
+    reached = _poleward(max(abs(south), abs(north)), width)
+    if reached >= math.pi / 2:
+        return math.inf
+    per_radian = projection.km_per_degree * (180 / math.pi)
+    nearest = _nearest_to_equator(south, north)
+    return float(max(per_radian[0] / _east(reached), per_radian[1] / _north(nearest)) * (1 + _ROUNDED_UP))
 
 
 def _latitudes(projection: Projection, bounds: FloatArray, margin_km: float) -> tuple[float, float]:

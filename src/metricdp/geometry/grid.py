@@ -39,7 +39,7 @@ class Grid:
 
         Examples
         --------
-        >>> Grid.uniform(np.array([[0.0, 0.0], [3.0, 2.0]]), cells=(3, 2)).shape
+        >>> Grid.uniform(np.array([[0.0, 0.0], [3.0, 2.0]]), cells=(3, 2)).anchor_shape
         (4, 3)
         """
         n_axes = bounds.shape[1]
@@ -111,14 +111,14 @@ class Grid:
         return len(self.breakpoints)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def anchor_shape(self) -> tuple[int, ...]:
         """Anchors along each axis."""
         return tuple(len(points) for points in self.breakpoints)
 
     @property
     def n_anchors(self) -> int:
         """Anchors in all."""
-        return int(np.prod(self.shape))
+        return int(np.prod(self.anchor_shape))
 
     @property
     def bounds(self) -> FloatArray:
@@ -134,7 +134,7 @@ class Grid:
     @property
     def cells(self) -> tuple[int, ...]:
         """Cells along each axis."""
-        return tuple(count - 1 for count in self.shape)
+        return tuple(count - 1 for count in self.anchor_shape)
 
     @cached_property
     def cell_centres(self) -> FloatArray:
@@ -155,8 +155,8 @@ class Grid:
 
     def neighbours(self, axis: int) -> tuple[NDArray[np.intp], NDArray[np.intp], FloatArray]:
         """Return the pairs of ℓ-neighbours (Definition 4): lower anchors, upper anchors, distances Δ."""
-        numbers = np.arange(self.n_anchors).reshape(self.shape)
-        count = self.shape[axis]
+        numbers = np.arange(self.n_anchors).reshape(self.anchor_shape)
+        count = self.anchor_shape[axis]
         lower = np.take(numbers, range(count - 1), axis=axis)
         upper = np.take(numbers, range(1, count), axis=axis)
         sides = np.diff(self.breakpoints[axis])
@@ -184,7 +184,7 @@ class Grid:
         """Return the multilinear weights w_γ(x) of Definition 5 as a sparse (points, anchors) matrix."""
         cell, place = self.locate(points)
         corners = np.array(list(itertools.product((0, 1), repeat=self.n_axes)))
-        strides = np.array([int(np.prod(self.shape[axis + 1 :])) for axis in range(self.n_axes)])
+        strides = np.array([int(np.prod(self.anchor_shape[axis + 1 :])) for axis in range(self.n_axes)])
         anchor = (cell @ strides)[:, None] + corners @ strides
         weight = np.ones(anchor.shape)
         for axis in range(self.n_axes):

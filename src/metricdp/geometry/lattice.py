@@ -1,4 +1,4 @@
-"""Points of finite precision: a lattice of multiples of one power of two, fine against the box."""
+"""The lattice to which points are rounded: multiples of one power of two, fine against the box."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def lattice_step(bounds: FloatArray) -> float:
 
 
 def coarsest_step(bounds: FloatArray) -> float:
-    """Return the largest spacing that a lattice over a (2, N) box may have, whoever made it.
+    """Return the largest spacing that a lattice over a (2, N) box may have, for mechanisms from anywhere.
 
     Rounding to the lattice moves points, and a guarantee between lattice points says nothing of points that share one.
     So the spacing must be negligible: at most 2^-20 of the unit, and 2^-20 of the shortest side. (The box of a

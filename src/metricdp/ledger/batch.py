@@ -1,4 +1,4 @@
-"""The rows of a batch: whose they are, and which of them are drawn anew."""
+"""The requests of a batch: the person of each row, and which rows are drawn anew."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from metricdp._validation import FloatArray, reject
 
-__all__ = ["LONGEST_ID", "Requests", "keyed", "moved", "numbered", "pack"]
+__all__ = ["LONGEST_ID", "Requests", "keyed", "numbered", "pack", "redrawn"]
 
-# Letters of an id, or digits: more than anybody needs, and a bound on what a stranger can make the file hold.
+# Longest id in letters or digits: more than anybody needs, and a bound on what a stranger can make the file hold.
 LONGEST_ID = 1024
 
-# NUL is refused because others are not exact about it: arrays of numpy's text drop it at the end, categories of pandas
-# up to 3.0 and programs written in C stop at it.
+# NUL is refused because other programs lose what follows it: numpy's arrays of text drop it at the end, pandas'
+# categories (up to 3.0) and programs written in C stop at it.
 _RULE = f"text of 1 to {LONGEST_ID} letters without NUL, or whole numbers"
 _LARGEST = 10**LONGEST_ID
 
@@ -125,7 +125,7 @@ class Requests:
         return persons, np.bincount(self.who[draws], minlength=len(last))[persons], last[persons]
 
 
-def moved(
+def redrawn(
     who: NDArray[np.intp],
     points: FloatArray,
     affordable: NDArray[np.int64],
@@ -133,9 +133,9 @@ def moved(
     radius: float,
     p: float,
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which rows are drawn anew, and which hold on to the last output because they are close to its point.
+    """Return two masks of rows: drawn anew, and repeating the last output because its point is close (`sticky_km`).
 
-    Row by row, because every draw moves the point that the person's next rows are compared with.
+    Rows are taken one by one, because every draw changes the point that the person's next rows are compared with.
     """
     unpack = struct.Struct(f"<{points.shape[1]}d").unpack
     anchors: list[Sequence[float] | None] = [None if packed is None else unpack(packed) for packed in last_points]

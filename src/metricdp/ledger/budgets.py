@@ -1,4 +1,4 @@
-"""What each person has spent: a ledger of privacy budgets that processes share and crashes do not falsify."""
+"""A ledger of what each person has spent of a privacy budget; processes share it, and a crash never undercounts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from metricdp._validation import FloatArray, choice, positive, reject, table
 from metricdp.drawing.randomness import RandomSource
 from metricdp.files.reading import content_hash
-from metricdp.ledger.batch import Requests, keyed, moved, numbered, pack
+from metricdp.ledger.batch import Requests, keyed, numbered, pack, redrawn
 from metricdp.ledger.database import LedgerFile, State, Terms, charge, enrolled
 from metricdp.mechanisms.base import Mechanism
 
@@ -32,7 +32,7 @@ _SHORTEST_KEY, _LONGEST_KEY = 16, 64
 
 
 class Ledger:
-    """Draws outputs for persons and knows what each has spent; a SQLite file that processes and threads may share.
+    """Draws outputs for persons and keeps what each has spent, in a SQLite file that processes and threads may share.
 
     Parameters
     ----------
@@ -41,14 +41,14 @@ class Ledger:
         `-shm`) while it is open, which belong to it. The file remembers its path and is refused elsewhere, see `moved`.
     max_epsilon : float, optional
         What every person may spend in all: per true km for mechanisms with a projection, otherwise per unit of their
-        coordinates. Fixed when the file is made: another number is refused later on, none takes the file's (and its
-        `sticky_km`).
+        coordinates. Fixed when the file is made: later on another number is refused, and without one the file's own
+        `max_epsilon` and `sticky_km` apply.
     beyond : "refuse" or "repeat-last"
-        The answer to who cannot pay for another draw: -1, or the person's last output from the same mechanism (-1 if
-        there is none) at no cost.
+        The answer to a person who has not enough budget left for another draw: -1, or the person's last output from
+        the same mechanism (-1 if there is none) at no cost.
     sticky_km : float, optional
-        If given, whoever is within this distance of the true point of the last draw, as the mechanism measures it,
-        gets the same output again at no cost; 0 asks for the same lattice point. Fixed like `max_epsilon`.
+        If given, a person within this distance of the true point of their last draw, as the mechanism measures it,
+        gets the same output again at no cost; 0 means the same lattice point. Fixed like `max_epsilon`.
     user_key : bytes, optional
         16 to 64 secret bytes, kept elsewhere. If given, the file holds keyed hashes (BLAKE2b) of the persons' ids
         instead of the ids.
@@ -153,7 +153,7 @@ class Ledger:
             If the file cannot be written. Whatever the error, no output was released.
         """
         cost = self._scale.cost(_claimed(mechanism))
-        # Drawn before the file is locked, to keep others waiting less; what turns out not to be paid for is dropped.
+        # Drawn before the file is locked, so that others wait less; draws that are not paid for are dropped.
         drawn = mechanism.sample(x, rng, outside=outside).astype(np.int64)
         who, names = numbered(users, len(drawn), self._key)
         if not names:
@@ -167,7 +167,7 @@ class Ledger:
             if points is None:
                 draws = held = requests.rank < affordable[who]
             else:
-                draws, held = moved(who, points, affordable, state.points, self.sticky_km or 0.0, mechanism.p)
+                draws, held = redrawn(who, points, affordable, state.points, self.sticky_km or 0.0, mechanism.p)
             latest = requests.latest(draws)
             people, counts, rows = requests.totals(draws, latest)
             ids = [names[person] for person in people.tolist()]
@@ -181,7 +181,7 @@ class Ledger:
         return answers.view(type(drawn))
 
     def spent(self, user: str | int) -> float:
-        """Return the sum of a person's charges, as the nearest float; 0 for who never asked."""
+        """Return the sum of a person's charges, as the nearest float; 0 for a person who never asked."""
         return self._scale.epsilon(self._units(user))
 
     def remaining(self, user: str | int) -> float:
@@ -234,7 +234,7 @@ class _Scale:
         return cls(exponent, math.floor(Fraction(repr(max_epsilon)) / Fraction(10) ** exponent))
 
     def cost(self, epsilon: float) -> int:
-        """Return ε in units, rounded up; whatever exceeds the limit comes to the same."""
+        """Return ε in units, rounded up; at most one more than the limit, so that it fits in 64 bits."""
         return min(math.ceil(Fraction(repr(float(epsilon))) / Fraction(10) ** self.exponent), self.limit + 1)
 
     def epsilon(self, units: int) -> float:
@@ -246,7 +246,7 @@ def _claimed(mechanism: Mechanism) -> float:
     if not isinstance(mechanism, Mechanism):
         raise reject("mechanism", "a mechanism", type(mechanism).__name__)
     if not mechanism.n_outputs:
-        # There is no last output to repeat, and nothing that a refusal could be told from.
+        # Noise has no index of an output that could be stored and repeated, or -1 for a refusal.
         raise reject("mechanism", "one that chooses among outputs", f"{mechanism.kind!r}, which reports coordinates")
     claimed = mechanism.claimed_epsilon
     if not 0 < claimed < math.inf:

@@ -1,4 +1,4 @@
-"""The SQLite file of a ledger: its tables, its transactions, and what becomes of both when a process forks."""
+"""The SQLite file of a ledger: its tables, its transactions, and its connection when a process forks."""
 
 from __future__ import annotations
 
@@ -72,23 +72,23 @@ ON CONFLICT (user, mechanism) DO UPDATE SET spent = spent + excluded.spent, coun
 # What a mechanism's ε is per, by the mark in the file.
 _UNITS = {"ground": "true kilometre on the ground", "own": "unit of its own coordinates (it has no projection)"}
 
-# How long a process waits for others that write.
+# How long a process waits for others to finish writing.
 _PATIENCE_SECONDS = 60.0
 
-# Bytes in the log from which on it is moved into the database.
+# The log is moved into the database once it is longer than this, in bytes.
 _LONG_LOG = 2**22
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What a ledger is made with and cannot change; `key_check` is the hash of nothing under the key for ids."""
+    """What a ledger is made with and cannot change; `key_check` is the hash of the empty text under the key for ids."""
 
     max_epsilon: float | None
     sticky_km: float | None
     key_check: str | None
 
     def refuse_others(self, wanted: Terms) -> None:
-        """Raise if somebody wants other terms; who names no limit takes them as they are."""
+        """Raise if a caller wants other terms; a caller who names no limit takes them as they are."""
         if wanted.key_check != self.key_check:
             rule = "left out" if self.key_check is None else "the one that the ledger was made with"
             raise reject("user_key", rule, "none" if wanted.key_check is None else "another")
@@ -100,7 +100,7 @@ class Terms:
 
 
 class LedgerFile:
-    """The SQLite file: one connection, which threads use in turn and which does not cross a fork."""
+    """The SQLite file, through one connection that threads use in turn and that is closed before a fork."""
 
     def __init__(self, path: Path, wanted: Terms, *, moved: bool = False) -> None:
         self.path = path
@@ -143,7 +143,7 @@ class LedgerFile:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """Lock the file for writing, if it is still the only one."""
+        """Lock the file for writing; raise if another file has taken its place."""
         with self.lock, _explained(self.path):
             database = self._connected()
             with _begun(database, "BEGIN IMMEDIATE"):
@@ -221,18 +221,18 @@ class LedgerFile:
 
     def _terms(self) -> Terms:
         if self._marks() != (_APPLICATION, _SCHEMA):
-            msg = f"`path` must be a metricdp ledger of format {_SCHEMA}, got {str(self.path)!r}, another database"
+            msg = f"{str(self.path)!r} is not a metricdp ledger of format {_SCHEMA}; it is another database."
             raise InvalidInputError(msg)
         rows = self.read("SELECT max_epsilon, sticky_km, key_check FROM terms")
         try:
             ((limit, radius, check),) = rows
             return Terms(float(limit), None if radius is None else float(radius), check)
         except (TypeError, ValueError) as error:
-            msg = f"`path` must be a metricdp ledger, got {str(self.path)!r}: its terms are damaged"
+            msg = f"{str(self.path)!r} is not a metricdp ledger that can be read: its terms are damaged."
             raise InvalidInputError(msg) from error
 
     def _found(self) -> tuple[int, int]:
-        """Return what tells the file from others, if it has one name only.
+        """Return what identifies the file; raise if it has a second name.
 
         SQLite keeps its log under the name that a file was opened with, so under two names there would be two logs and
         neither would know of the other's charges.
@@ -328,7 +328,7 @@ def _explained(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR):
-            msg = f"`path` must be a metricdp ledger, got {str(path)!r}: {error}"
+            msg = f"{str(path)!r} is not a metricdp ledger that can be read: {error}."
             raise InvalidInputError(msg) from error
         if code == sqlite3.SQLITE_BUSY:
             msg = f"the ledger {str(path)!r} was locked for {_PATIENCE_SECONDS:g} s; nothing was charged or released"

@@ -36,11 +36,11 @@ _TIME_EXPONENT = {1: 1.5, 2: 3.6, 3: 8.0}
 _LARGEST_GROWTH, _LEAST_GROWTH = 2.6, 1.1
 _TIME_SHARE = 0.8
 
-# A finer grid that gained less than this share of the loss has shown that finer ones are not worth their time.
+# Refinement ends once a finer grid gains less than this share of the loss.
 _WORTHWHILE = 2e-4
 
-# The rows of all records of a city take Laplace noise many seconds. The losses of some records decide whether it is
-# better than the best spline, unless the two are within so many standard errors.
+# Probabilities of Laplace noise at all records of a city take many seconds. So its loss is estimated from this many
+# records, and computed from all of them only if the estimate is within so many standard errors of the best spline's.
 _SAMPLE, _DECIDED = 2000, 6.0
 
 
@@ -158,7 +158,7 @@ def _pressure(design: Design) -> list[FloatArray]:
     grid, m = design.spline.grid, design.spline.degree
     shape = tuple(m * cells + 1 for cells in grid.cells)
     value = (design.spline.cone_operators()[0] @ design.coefficients).reshape((*shape, -1))
-    # Of linear inequalities there are several at each site.
+    # Linear programs have several inequalities at each site; their multipliers are added.
     worth = (design.solution.multipliers[0].reshape((-1, *shape, value.shape[-1])).sum(axis=0) * value).sum(axis=-1)
     pressures = []
     for axis, points in enumerate(grid.breakpoints):

@@ -6,7 +6,7 @@ import copy
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metricdp._validation import FloatArray, choice, reject, table
+from metricdp._chunks import items_at_once, slices
+from metricdp._validation import FloatArray, choice, outside_rule, reject, table
 from metricdp.drawing.exact_draws import draw_in_proportion
 from metricdp.drawing.randomness import NotPrivate, RandomSource, SecureRandom
 from metricdp.errors import InvalidInputError
@@ -27,18 +28,15 @@ from metricdp.geometry.earth import Distortion, distortion
 if TYPE_CHECKING:
     from metricdp.problem import Problem
 
-__all__ = ["SLACK", "Mechanism"]
+__all__ = ["ROUNDING_MARGIN", "Mechanism"]
 
-# How far beyond the box, in sides of the box, a point that was converted from degrees still passes for inside:
-# rounding is neither an error nor worth a warning.
-SLACK = 1e-6
+# A point that was converted from degrees may miss the box by a rounding error, which is neither an error nor worth a
+# warning: up to this share of the box's sides it counts as inside.
+ROUNDING_MARGIN = 1e-6
 
-# What converting degrees to kilometres in floating point may move a coordinate by, in km: 540 degrees at 111.3 km
-# each, a few roundings.
+# By how much, in km, rounding may change a coordinate that is converted from degrees: a few roundings of at most
+# 540 degrees at 111.3 km each.
 _PROJECTION_ERROR_KM = 5e-11
-
-# Numbers held at once while rows are computed: 64 MB of float64, whatever the number of points.
-_CHUNK_NUMBERS = 2**21
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -145,13 +143,13 @@ class Mechanism(ABC):
         ----------
         x : (m, N) array
             Points, in the coordinates of the problem.
-        outside : "clamp" or "raise"
-            What to do with points outside the box. Taking them to the nearest point of the box
-            keeps the guarantee, because that map is 1-Lipschitz in every ℓ_p norm.
+        outside : "clamp" or "error"
+            What to do with points outside the box. "clamp" takes them to the nearest point of the box, which keeps the
+            guarantee because that map is 1-Lipschitz in every ℓ_p norm. "error" refuses them.
         """
         points = self._checked(x, outside)
         rows = np.empty((len(points), self.n_outputs))
-        for part in self._chunks(len(points), self._rows_at_once):
+        for part in slices(len(points), self._rows_at_once):
             rows[part] = self._rows(self._clamped(points[part]))
         return rows
 
@@ -194,7 +192,7 @@ class Mechanism(ABC):
         def draw(part: slice) -> None:
             drawn[part] = self._draw(self._clamped(points[part]), source)
 
-        parts = list(self._chunks(len(points), self._drawn_at_once))
+        parts = list(slices(len(points), self._drawn_at_once))
         # A secure source has no state, so threads may share it; a seed must be used in one order.
         workers = (os.cpu_count() or 1) if isinstance(source, SecureRandom) else 1
         if len(parts) > 1:
@@ -204,11 +202,11 @@ class Mechanism(ABC):
             draw(parts[0])  # starting threads would take longer than a few draws
         return source
 
-    def beyond(self, points: FloatArray, slack: float = 0.0) -> NDArray[np.bool_]:
-        """Return which points lie outside the box by more than `slack` of its sides."""
+    def outside_box(self, points: FloatArray, margin: float = 0.0) -> NDArray[np.bool_]:
+        """Return which points lie outside the box by more than `margin`, a share of its sides."""
         low, high = self.bounds
-        margin = slack * (high - low)
-        return np.asarray(((points < low - margin) | (points > high + margin)).any(axis=1))
+        reach = margin * (high - low)
+        return np.asarray(((points < low - reach) | (points > high + reach)).any(axis=1))
 
     def snap(self, points: FloatArray) -> FloatArray:
         """Return the points that stand for `points` of the box: mechanisms with a lattice round to it."""
@@ -223,7 +221,7 @@ class Mechanism(ABC):
                 f"{problem.n_outputs} outputs and {problem.n_axes} axes",
             )
         total = 0.0
-        for part in self._chunks(problem.n_records, self._rows_at_once):
+        for part in slices(problem.n_records, self._rows_at_once):
             rows = self._rows(problem.records[part])
             total += float(problem.prior[part] @ np.einsum("ik,ik->i", rows, problem.loss[part]))
         return total
@@ -249,14 +247,14 @@ class Mechanism(ABC):
         return draw_in_proportion(self._rows(points), source)
 
     def _checked(self, x: ArrayLike, outside: str) -> FloatArray:
-        choice("outside", outside, ("clamp", "raise"))
+        rule = outside_rule(outside)
         n_axes = self.bounds.shape[1]
         points = table("x", x, columns=n_axes) if np.size(x) else np.empty((0, n_axes))
-        if outside == "raise":
-            beyond = int(self.beyond(points).sum())
-            if beyond:
+        if rule == "error":
+            count = int(self.outside_box(points).sum())
+            if count:
                 # Only how many: the points themselves are secret.
-                raise reject("x", "inside the box of the mechanism", f"{beyond} points outside")
+                raise reject("x", "inside the box of the mechanism", f"{count} points outside")
         return points
 
     def _clamped(self, points: FloatArray) -> FloatArray:
@@ -264,12 +262,8 @@ class Mechanism(ABC):
 
     @property
     def _rows_at_once(self) -> int:
-        return max(1, _CHUNK_NUMBERS // (self.n_outputs * 2 ** self.bounds.shape[1]))
+        return items_at_once(self.n_outputs * 2 ** self.bounds.shape[1])
 
     @property
     def _drawn_at_once(self) -> int:
         return self._rows_at_once
-
-    @staticmethod
-    def _chunks(count: int, step: int) -> Iterator[slice]:
-        return (slice(start, start + step) for start in range(0, count, step))

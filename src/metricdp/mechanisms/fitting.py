@@ -1,8 +1,10 @@
-"""The front door: a problem and ε in, a certified mechanism out."""
+"""The public functions `fit`, from a problem and ε to a certified mechanism, and `noise`, which needs no problem."""
 
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -11,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from metricdp._validation import FloatArray, checked_box, choice, norm_order, positive, table
 from metricdp._version import __version__
-from metricdp.bounds.lower_bounds import lower_bound
+from metricdp.bounds.choosing import lower_bound
 from metricdp.certificates.proving import certify as prove
 from metricdp.certificates.proving import require_proof
 from metricdp.errors import InvalidInputError
@@ -161,7 +163,7 @@ def _with_certificate(mechanism: Any) -> Any:
 
 
 def _on_the_map(projection: Projection, bounds: FloatArray, epsilon: float) -> float:
-    """Return ε/κ, the budget per kilometre of the map, a hair below for a box that is moved to a lattice."""
+    """Return ε/κ, the budget per kilometre of the map, slightly less because the box may yet be moved to a lattice."""
     kappa = distortion(projection, bounds).kappa
     if not math.isfinite(kappa):
         msg = "The box reaches a pole or half around the Earth, where no map keeps distances; take a smaller one."
@@ -182,7 +184,17 @@ def _with_bound(mechanism: Mechanism, problem: Problem, clusters: int) -> Mechan
 
 
 def _options(method: str, kind: type, given: dict[str, Any]) -> Any:
+    """Return the options of a method from keywords, old names of options included."""
     known = tuple(option.name for option in fields(kind))
-    for name in given:
-        choice(f"option of method {method!r}", name, known)
-    return kind(**given)
+    renamed: Mapping[str, str] = getattr(kind, "renamed", {})
+    settings: dict[str, Any] = {}
+    for word, value in given.items():
+        name = renamed.get(word, word)
+        if name != word:
+            warnings.warn(f"The option `{word}` is now called `{name}`.", DeprecationWarning, stacklevel=3)
+        if name not in known:
+            raise InvalidInputError(f"Method {method!r} has no option {word!r}; its options are {', '.join(known)}.")
+        if name in settings:
+            raise InvalidInputError(f"`{name}` was given twice, once by its old name; leave out the old one.")
+        settings[name] = value
+    return kind(**settings)

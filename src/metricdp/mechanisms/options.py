@@ -29,7 +29,7 @@ __all__ = [
 
 ProgressCallback = Callable[[float, str], None]
 
-# Share of ε kept back by whoever designs a mechanism: a solver's table, repaired, is off by roundings of its own.
+# Share of ε that designs leave unspent, because a repaired table has rounding errors of its own.
 _KEPT_FOR_ROUNDING = 4e-6
 
 # Cells per axis by number of axes: a few seconds of work with 20 outputs on two cores.
@@ -111,7 +111,7 @@ def spendable(epsilon: float) -> float:
 
 
 def free_memory_gb() -> float:
-    """Return the memory that programs can have now, in GB; what only caches files counts as free."""
+    """Return the memory that a program can allocate now, in GB; the cache of files counts as free."""
     return float(psutil.virtual_memory().available) / 1e9
 
 

@@ -20,8 +20,7 @@ def raise_tails(rows: FloatArray, possible: NDArray[np.bool_] | None = None) -> 
 
     Without it an output could be impossible at one point and possible at the next, because e^-800 is zero in
     floating point. The maximum of two functions whose logarithms are Lipschitz is such a function again, so
-    the floor costs no privacy; the sum of a row grows by K · e^-700, which no float64 sum can tell from
-    nothing.
+    the floor costs no privacy; the sum of a row grows by K · e^-700, far less than its rounding error.
     """
     floor = LEAST_PROBABILITY if possible is None else np.where(possible, LEAST_PROBABILITY, 0.0)
     return np.maximum(rows, floor, out=rows)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from metricdp._chunks import chunks
 from metricdp._clock import Clock
 from metricdp._validation import FloatArray, finite_array, norm_order, positive, reject, table, unit_sum
 from metricdp.errors import SolverError
@@ -32,12 +33,9 @@ __all__ = ["Optimum", "optimal_discrete", "private_between", "solve_lazily"]
 # A pair outside the program is added once it is violated by more than the solver's own residuals.
 _VIOLATION = 1e-9
 
-# A mended table this close to a proved bound, relatively, is the optimum; chasing the last violations of 1e-8
-# would solve the same program several times more.
+# A repaired table this close to a proved bound, relatively, counts as the optimum; removing the last violations of 1e-8
+# would take several more solves of nearly the same program.
 _GAP = 1e-6
-
-# Numbers held at once while all pairs are compared: 32 MB of float64.
-_CHUNK_NUMBERS = 2**22
 
 _MOST_ROUNDS = 50
 
@@ -77,9 +75,9 @@ def solve_lazily(
     """Minimise ⟨cost, Z⟩ over row-stochastic Z with Z_ik ≤ e^{ε d_ij} Z_jk for ALL pairs of inputs i, j.
 
     The program starts with the pairs `start`; after each round every constraint that its solution violates
-    is added, and the solution is mended against ALL pairs by mixing with uniform. A program with some of
+    is added, and the solution is repaired against ALL pairs by mixing with uniform. A program with some of
     the pairs is a relaxation, so its dual value bounds the optimum over all pairs; the search ends when a
-    mended table meets that bound, which makes it optimal whatever the start was. The best table is also
+    repaired table meets that bound, which makes it optimal whatever the start was. The best table is also
     returned when the clock runs out.
     """
     search = _Search(cost, np.exp(-epsilon * distances), solver, Clock(None) if clock is None else clock)
@@ -116,7 +114,7 @@ class _Search:
         self.known = np.concatenate([self.known, self._codes(pairs, outputs)])
 
     def solve(self) -> tuple[Pairs, Indices]:
-        """Solve the program, keep the mended table if it is the best, return what the solution violates."""
+        """Solve the program, keep the repaired table if it is the best, return what the solution violates."""
         program = Program(self.cost, self.inequality)
         self.solution = solution = solve(program, solver=self.solver, time_limit=self.clock.left)
         self.rounds += 1
@@ -153,7 +151,7 @@ class _Search:
     def _violated(self, rows: FloatArray) -> tuple[Pairs, Indices]:
         """Return the constraints that are violated, are not in the program yet and matter to a solver."""
         pairs, outputs = [], []
-        for part in _row_chunks(rows.shape):
+        for part in chunks(len(rows), rows.size):
             excess = self.shrink[part, :, None] * rows[part, None, :] - rows[None, :, :]
             excess[self.shrink[part] < LEAST_COEFFICIENT] = 0.0
             first, second, output = np.nonzero(excess > _VIOLATION)
@@ -169,10 +167,10 @@ class _Search:
 
 
 def private_between(rows: FloatArray, shrink: FloatArray) -> tuple[FloatArray, float]:
-    """Mend a table until shrink_ij Z_ik ≤ Z_jk for all i, j, k; return it and the uniform weight mixed in.
+    """Repair a table until shrink_ij Z_ik ≤ Z_jk for all i, j, k; return it and the uniform weight mixed in.
 
-    The mix that a constraint needs is its violation over the room uniform leaves; only the neediest one of
-    each row i is handed to `make_feasible`, which takes the largest need anyway.
+    The mix that a constraint needs is its violation over the room that uniform rows leave. `make_feasible` takes the
+    largest need of all, so only the constraint with the largest need of each row i is handed to it.
     """
     n_outputs = rows.shape[1]
     clipped = np.clip(rows, 0.0, None)
@@ -180,24 +178,18 @@ def private_between(rows: FloatArray, shrink: FloatArray) -> tuple[FloatArray, f
     room = (1 - shrink) / n_outputs
     np.fill_diagonal(room, np.inf)
     worst_pairs, worst_outputs = [], []
-    for part in _row_chunks(rows.shape):
+    for part in chunks(len(rows), rows.size):
         excess = shrink[part, :, None] * clipped[part, None, :] - clipped[None, :, :]
         need = (excess / room[part, :, None]).reshape(excess.shape[0], -1)
         second, output = np.divmod(need.argmax(axis=1), n_outputs)
         worst_pairs.append(np.column_stack([np.arange(part.start, part.start + len(second)), second]))
         worst_outputs.append(output)
     pairs, outputs = np.concatenate(worst_pairs), np.concatenate(worst_outputs)
-    # The diagonal asks for nothing; it comes out on top where every true pair has room to spare.
+    # The diagonal needs nothing, and is the largest need only where every true pair has room.
     apart = pairs[:, 0] != pairs[:, 1]
     pairs, outputs = pairs[apart], outputs[apart]
     inequality = pair_inequalities(pairs, outputs, shrink[pairs[:, 0], pairs[:, 1]], (len(rows), n_outputs))
     return make_feasible(rows, inequality)
-
-
-def _row_chunks(shape: tuple[int, ...]) -> Iterator[slice]:
-    n_rows, n_outputs = shape
-    step = max(1, _CHUNK_NUMBERS // (n_rows * n_outputs))
-    return (slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step))
 
 
 def optimal_discrete(

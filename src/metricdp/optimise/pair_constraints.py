@@ -10,6 +10,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import dijkstra
 from scipy.spatial import cKDTree
 
+from metricdp._chunks import chunks
 from metricdp._validation import FloatArray
 from metricdp.geometry.norms import norm
 
@@ -28,16 +29,12 @@ __all__ = [
 Pairs = NDArray[np.intp]
 Indices = NDArray[np.intp]
 
-# HiGHS takes a coefficient below 1e-9 as zero (its `small_matrix_value`) and says so with a warning. A pair
-# this far apart allows a factor of 1e8, so leaving it out costs at most 1e-8 in probability, which the
-# repair mends.
+# HiGHS takes a coefficient below 1e-9 as zero (its `small_matrix_value`) and says so with a warning. A pair this far
+# apart allows a factor of 1e8, so leaving it out violates its constraint by at most 1e-8, which the repair corrects.
 LEAST_COEFFICIENT = 1e-8
 
 # Enough that few rounds follow and few enough that the first is quick.
 START_NEIGHBOURS = 8
-
-# Sources whose paths are searched at once, times the number of points: 64 MB of distances.
-_PATHS_AT_ONCE = 2**23
 
 NO_PAIRS = np.empty((0, 2), dtype=np.intp)
 
@@ -80,12 +77,10 @@ def _chain_lengths(points: FloatArray, p: float, pairs: Pairs, wanted: Pairs, lo
     lengths = norm(points[pairs[:, 0]] - points[pairs[:, 1]], p)
     graph: Any = sparse.csr_array((lengths, pairs.T), shape=(len(points), len(points)))
     found = np.empty(len(wanted))
-    step = max(1, _PATHS_AT_ONCE // len(points))
-    for start in range(0, len(points), step):
-        rows = slice(*np.searchsorted(wanted[:, 0], [start, start + step]))
-        sources = np.arange(start, min(start + step, len(points)))
-        paths = dijkstra(graph, indices=sources, limit=longest)
-        found[rows] = paths[wanted[rows, 0] - start, wanted[rows, 1]]
+    for part in chunks(len(points), len(points)):
+        rows = slice(*np.searchsorted(wanted[:, 0], [part.start, part.stop]))
+        paths = dijkstra(graph, indices=np.arange(part.start, part.stop), limit=longest)
+        found[rows] = paths[wanted[rows, 0] - part.start, wanted[rows, 1]]
     return found
 
 

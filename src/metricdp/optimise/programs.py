@@ -1,4 +1,4 @@
-"""What every optimisation looks like to a solver."""
+"""The two forms of optimisation programs that engines solve."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class SharedProgram:
     """Minimise ⟨cost, Z⟩ over row-stochastic tables Z (rows, columns) whose columns all lie in one cone.
 
     The cone is given by operators A_0, …, A_d of shape (sites, rows): every column z must satisfy
-    ‖(A_1 z, …, A_d z)‖_2 ≤ A_0 z at every site; with A_0 alone that is A_0 z ≥ 0. Columns meet only in the row
-    sums, which is what the structured solver lives on. Entries of feasible tables are non-negative, or at least
+    ‖(A_1 z, …, A_d z)‖_2 ≤ A_0 z at every site; with A_0 alone that is A_0 z ≥ 0. Columns are coupled only
+    by the row sums, which the structured solver exploits. Entries of feasible tables are non-negative, or at least
     bounded by `largest_entry` in size.
 
     With a `background`, a feasible table, and a `support`, a mask, only entries of the support may differ from the

@@ -10,8 +10,8 @@ from metricdp.optimise.programs import SharedProgram
 
 __all__ = ["make_feasible", "make_shared_feasible"]
 
-# Every entry stays at least this share of uniform: a solver's 1e-12 is noise, and as a ratio it could
-# be anything. It also keeps logarithms, and so floating-point errors of interpolated rows, small.
+# Every entry stays at least this share of uniform. Entries of 1e-12 are a solver's rounding errors, and their ratios
+# are arbitrary. It also keeps logarithms, and so floating-point errors of interpolated rows, small.
 _LEAST_MIX = 1e-9
 
 # The violation itself is computed in floating point; a few roundings of numbers below 1.

@@ -1,10 +1,11 @@
-"""Perturb data at scale: Arrow batches, files and folders of them, here or on a cluster."""
+"""Perturb data at scale: Arrow batches and streams, files and folders of them, here or on a cluster."""
 
 from metricdp.perturb.columns import PointColumns
-from metricdp.perturb.counts import Counts
 from metricdp.perturb.folder import load_known, perturb_folder
-from metricdp.perturb.job import Options, Summary, perturb_file
+from metricdp.perturb.job import perturb_file
 from metricdp.perturb.kernel import Perturbation, perturb_batch, perturb_stream
+from metricdp.perturb.options import Options
+from metricdp.perturb.summary import Counts, Summary
 
 __all__ = [
     "Counts",

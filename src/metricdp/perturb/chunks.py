@@ -1,4 +1,4 @@
-"""Chunks of outputs whose lengths tell nothing of the input but the number of its rows."""
+"""Cut batches: inputs into pieces of bounded memory, outputs into chunks whose lengths do not depend on coordinates."""
 
 from __future__ import annotations
 
@@ -9,17 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from metricdp.perturb.geo_notes import inside
+from metricdp.perturb import limits
+from metricdp.perturb.geometries import inside
 
-__all__ = ["CHUNK_ROWS", "pieces", "rechunked", "row_bytes", "rows_within"]
+__all__ = ["pieces", "rechunked", "row_bytes", "rows_within"]
 
-# Rows of a chunk of an output: a record batch of Arrow, a row group of Parquet.
-CHUNK_ROWS = 2**17
-
-# Bytes that the columns of varying length may have in one chunk: on average a kilobyte per row.
-CHUNK_BYTES = 2**27
-
-# Bytes of a value whatever it is: a number has eight, a text some that tell where it begins.
+# Bytes that every value takes: those of a number, or those that tell where a text begins.
 _VALUE = 8
 
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
@@ -32,12 +27,12 @@ def rechunked(
 ) -> Iterator[pa.Table]:
     """Yield the rows of `batches` as tables of exactly `rows` rows each, but for the last.
 
-    The bytes of an input file decide where its batches end, and the coordinates in it have bytes too. So the batches of
-    an output are cut anew. Two things make tables shorter, and whoever sees the output sees both anyway. With more than
-    a hundred columns or so, tables have fewer rows, as many as follows from `schema`. And where texts are so long that
-    a table would have more than `most_bytes`, it ends before the row that would exceed them.
+    An input file's batches end after so many bytes, and the texts of coordinates are among these bytes; so the batches
+    of an output are cut anew. Tables are shorter in two cases, which depend only on what the output shows anyway. With
+    more than about a hundred columns, `schema` determines a smaller number of rows. And where texts are so long that a
+    table would have more than `most_bytes` (by default `limits.CHUNK_BYTES`), it ends before the row that exceeds them.
     """
-    limit = CHUNK_BYTES if most_bytes is None else most_bytes
+    limit = limits.CHUNK_BYTES if most_bytes is None else most_bytes
     rows = rows_within(schema, rows, limit)
     held: list[pa.RecordBatch] = []
     count, size = 0, 0
@@ -46,7 +41,7 @@ def rechunked(
         while start < len(batch):
             taken = _fitting(ends, start, rows - count, limit - size)
             if taken == 0 and count == 0:
-                taken = 1  # a row that is longer than a chunk is one
+                taken = 1  # a row longer than a chunk is a chunk of its own
             if taken:
                 held.append(batch.slice(start, taken))
                 count, size, start = count + taken, size + _between(ends, start, start + taken), start + taken
@@ -66,9 +61,9 @@ def rows_within(schema: pa.Schema, rows: int, most_bytes: int) -> int:
 def pieces(batch: pa.RecordBatch, names: Collection[str], rows: int, most_bytes: int) -> Iterator[pa.RecordBatch]:
     """Yield a batch in pieces of at most `rows` rows, whose columns `names` have at most `most_bytes` once decoded.
 
-    A dictionary has its values once and a column of it may have them a million times.
+    A dictionary holds a value once, and its column may repeat it a million times.
     """
-    # A column of nulls has a length and nothing else, so not even numbers for all of its rows are made at once.
+    # First by rows: a column of nulls takes no memory, but the array of its rows' sizes would.
     for first in range(0, len(batch), rows):
         part = batch.slice(first, rows)
         ends = np.cumsum(sum((row_bytes(part.column(name)) for name in names), np.zeros(len(part), dtype=np.int64)))
@@ -80,7 +75,7 @@ def pieces(batch: pa.RecordBatch, names: Collection[str], rows: int, most_bytes:
 
 
 def row_bytes(column: pa.Array) -> Sizes:
-    """Return the bytes of each row's value as far as they vary; columns of numbers have none."""
+    """Return the bytes of each row's value beyond the fixed ones; 0 for numbers."""
     kind = column.type
     if isinstance(column, pa.ExtensionArray):
         return row_bytes(column.storage)
@@ -97,7 +92,7 @@ def _flat_bytes(column: pa.Array) -> Sizes:
     if pa.types.is_fixed_size_binary(kind):
         return np.full(len(column), kind.byte_width, dtype=np.int64)
     if str(kind).endswith("_view"):
-        # The first of the four numbers of each view is the length. A million views may show the same long text.
+        # A view is four numbers, the length first. A million views may refer to the same long text.
         lengths = np.frombuffer(column.buffers()[1] or b"", np.int32)[4 * column.offset :: 4][: len(column)]
         return np.where(column.is_valid(), lengths, 0).astype(np.int64)
     if any(is_text(column.type) for is_text in _TEXTS):
@@ -113,7 +108,7 @@ def _nested_bytes(column: pa.Array) -> Sizes:
         ends = (np.arange(len(column) + 1, dtype=np.int64) + column.offset) * kind.list_size
     else:
         ends = column.offsets.to_numpy()
-    # `values` are those of the whole column, of which this may be a slice.
+    # This may be a slice, and `values` are those of the whole column.
     members = column.values.slice(ends[0], ends[-1] - ends[0])
     totals = np.concatenate([[0], np.cumsum(row_bytes(members) + _VALUE)])
     return np.asarray(np.diff(totals[ends - ends[0]]), dtype=np.int64)
@@ -139,5 +134,5 @@ def _between(ends: Sizes, start: int, stop: int) -> int:
 
 
 def _together(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Return one table in one piece: pages of Parquet begin anew wherever a piece does."""
+    """Return one table of one Arrow chunk: a page of Parquet would end where an Arrow chunk does."""
     return pa.Table.from_batches(batches, schema).combine_chunks()

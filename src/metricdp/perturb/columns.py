@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from metricdp._validation import choice, reject
+from metricdp._validation import reject
 from metricdp.errors import InvalidInputError
 from metricdp.mechanisms.base import Mechanism
-from metricdp.perturb.geo_notes import holds_points, primary_geometry, reference_system
+from metricdp.perturb.geometries import holds_points, primary_geometry, reference_system
 
 __all__ = ["PointColumns", "find_columns", "listed", "point_names", "printable", "require_column"]
 
@@ -53,8 +53,6 @@ def find_columns(
     coordinates : "lonlat" or "projected", optional
         What the numbers are. By default degrees if the mechanism has a projection, unless columns are named x and y.
     """
-    if coordinates is not None:
-        choice("coordinates", coordinates, ("lonlat", "projected"))
     found = _guess(schema, mechanism, coordinates) if names is None else _checked(schema, mechanism, tuple(names))
     geometry = len(found) == 1 and holds_points(schema.field(found[0]))
     degrees = _in_degrees(found, mechanism, coordinates)
@@ -64,7 +62,7 @@ def find_columns(
 
 
 def point_names(names: Iterable[str]) -> list[str]:
-    """Return the names that would be guessed to be an axis of a point."""
+    """Return the names that look like an axis of a point."""
     return [name for name in names if _last_word(name) in _ALL_NAMES]
 
 
@@ -106,12 +104,13 @@ def _in_degrees(names: tuple[str, ...], mechanism: Mechanism, coordinates: str |
 
 
 def require_column(parameter: str, names: Sequence[str], name: str) -> None:
-    """Refuse a name that no column has, or several have."""
+    """Refuse a name that no column has, or more than one."""
     count = list(names).count(name)
     if count == 0:
         raise reject(parameter, f"among the columns {listed(names)}", repr(name))
     if count > 1:
-        raise reject(parameter, "columns of which the table has one", f"{name!r}, of which it has {count}")
+        msg = f"Column {name!r} appears {count} times; `{parameter}` needs unique names."
+        raise InvalidInputError(msg)
 
 
 def _one_of(names: Iterable[str], aliases: tuple[str, ...]) -> str | None:
@@ -134,18 +133,18 @@ def _last_word(name: str) -> str:
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:
-    """Return names for a message; what has more digits than a name may be data where a header was expected."""
+    """Return names for a message, without those that are long or have many digits: they may be data, not names."""
     shown = [printable(name) if sum(map(str.isdigit, name)) < 3 and len(name) <= 64 else "…" for name in names[:most]]
     return ", ".join(shown) + (", …" if len(names) > most else "")
 
 
 def printable(name: str) -> str:
-    """Return a name with escapes for what would act on a terminal instead of being seen."""
+    """Return a name with its control characters escaped, so that it cannot act on a terminal."""
     return name if name.isprintable() else repr(name)[1:-1]
 
 
 def _require_degrees(system: Any) -> None:
-    """Refuse geometries that say they are not in degrees; those that say nothing are in degrees by the standard."""
+    """Refuse geometries with another reference system than degrees; by the standard, none means degrees."""
     if isinstance(system, dict):
         degrees = system.get("type") == "GeographicCRS"
         name = str(system.get("name"))

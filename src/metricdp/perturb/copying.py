@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metricdp._validation import choice, reject
+from metricdp._validation import reject
 from metricdp.errors import InvalidInputError
 from metricdp.perturb.columns import PointColumns, listed, point_names, require_column
-from metricdp.perturb.geo_notes import extension_name, geometry_columns, inside
+from metricdp.perturb.geometries import extension_name, geometry_columns, inside
 
 __all__ = [
     "JSON_TEXT",
@@ -27,7 +27,7 @@ __all__ = [
     "without_nested",
 ]
 
-# Marks a column of texts that are JSON values, and tells whether they are objects and arrays: "all", or "some" of them.
+# Metadata of a column of JSON texts. Under the second key, "all" or "some" says how many are objects and arrays.
 JSON_TEXT = {b"metricdp": b"json"}
 NESTED = b"nested"
 
@@ -35,6 +35,8 @@ _PLAIN = (
     pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal,
     pa.types.is_string, pa.types.is_large_string, pa.types.is_temporal,
 )  # fmt: skip
+# A vendor's type may be a place whatever its name is, so only those that are known to be none are plain.
+_PLAIN_EXTENSIONS = ("", "arrow.bool8", "arrow.uuid")
 _OTHERS = {
     "binary": (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary),
     "struct": (pa.types.is_struct,),
@@ -42,7 +44,7 @@ _OTHERS = {
     "list": (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
     "union": (pa.types.is_union,),
 }
-# Not in every pyarrow that is supported.
+# Older versions of pyarrow that are supported lack these.
 _TEXT_VIEW = getattr(pa.types, "is_string_view", lambda _: False)
 _BINARY_VIEW = getattr(pa.types, "is_binary_view", lambda _: False)
 
@@ -81,16 +83,15 @@ def copied_columns(
     taken : collection of str
         Names of the output's own columns. "all" leaves out columns of these names.
     """
-    if isinstance(copy, str):
-        choice("copy", copy, ("all",))
+    if copy == "all":
         return _all_plain(schema, points, taken)
     geometries = geometry_columns(schema)
     for name in copy:
         require_column("copy", schema.names, name)
         if name in points.names:
-            raise reject("copy", "columns other than those of the point (keep_input copies these)", repr(name))
+            raise reject("copy", "columns other than those of the point (`keep_input` copies these)", repr(name))
         if name in geometries:
-            rule = "columns that hold no geometries (keep_input, or --keep-input, is the way to copy true coordinates)"
+            rule = "columns that hold no geometries (`keep_input` copies the true coordinates)"
             raise reject("copy", rule, repr(name))
         if not _can_be_plain(schema.field(name)):
             raise reject("copy", "columns of types that files can hold", f"{name!r} of type {schema.field(name).type}")
@@ -98,7 +99,7 @@ def copied_columns(
 
 
 def suspicion(copied: Iterable[str]) -> str | None:
-    """Return a sentence for the user if columns that nobody named have names of a point's axes."""
+    """Return a warning if columns copied by `copy="all"` are called like a point's axes."""
     names = point_names(copied)
     if not names:
         return None
@@ -109,6 +110,8 @@ def why_not_plain(field: pa.Field) -> str | None:
     """Return None for a column of plain values, otherwise what it holds instead."""
     if extension_name(field) == "arrow.json" or (field.metadata or {}).get(NESTED) == b"all":
         return "nested JSON"
+    if extension_name(field) not in _PLAIN_EXTENSIONS:
+        return "an extension type"
     kind = _unwrapped(field.type)
     if any(is_kind(kind) for is_kind in _PLAIN):
         return None
@@ -130,7 +133,7 @@ def value_type(kind: pa.DataType) -> pa.DataType:
 
 
 def plain_values(column: pa.Array) -> pa.Array:
-    """Return values without encodings and extension types; files differ in what they can say of those."""
+    """Return values without encodings and extension types, which not every file format can store."""
     while True:
         if isinstance(column, pa.ExtensionArray):
             column = column.storage
@@ -144,7 +147,7 @@ def plain_values(column: pa.Array) -> pa.Array:
     if kind.equals(column.type):
         return column
     if pa.types.is_nested(kind):
-        # Of a slice of lists, pyarrow would cast the members of all lists.
+        # pyarrow casts the members of all lists of which this is a slice, so the slice is copied first.
         column = column.take(pa.array(range(len(column)), pa.int64()))
     return column.cast(kind)
 
@@ -178,7 +181,7 @@ def _unwrapped(kind: pa.DataType) -> pa.DataType:
 
 
 def _can_be_plain(field: pa.Field) -> bool:
-    """Whether files can hold the values, and pyarrow can free them of encodings."""
+    """Whether files can hold the values, and pyarrow can decode them."""
     if any(why_not_plain(inner) in ("union", "another type") for inner in inside(field)):
         return False
     try:

@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -18,27 +18,32 @@ from typing import Any
 import pyarrow as pa
 
 from metricdp._atomic import atomic_file
+from metricdp._dask import connected, finished
 from metricdp._validation import reject
 from metricdp.errors import InvalidInputError
 from metricdp.files.reading import content_hash, read_file
 from metricdp.ledger.budgets import Ledger
 from metricdp.mechanisms.base import Mechanism
 from metricdp.perturb.copying import suspicion
-from metricdp.perturb.counts import Counts, Watch
 from metricdp.perturb.formats import SUFFIXES, open_source, sink_kind
-from metricdp.perturb.job import Job, Options, Progress, Summary, Warn, python_warning
+from metricdp.perturb.job import Job, Progress
+from metricdp.perturb.options import Options
 from metricdp.perturb.parts import JobFolder, sync
+from metricdp.perturb.summary import Counts, Summary, Warn, Watch, python_warning
 
 __all__ = ["FileTask", "load_known", "perturb_folder", "perturb_one"]
 
 _STATE, _MECHANISM = ".metricdp", "mechanism.mdp"
 
+# How often a task on a cluster may fail, or lose its worker, before it is given up.
+_RETRIES = 3
+
 
 @dataclass(frozen=True)
 class FileTask:
-    """One file of a folder, told to whoever does it: paths only, no data.
+    """One file of a folder, as a worker is told of it: paths, no data.
 
-    state : the hidden folder where drafts and records are, and the mechanism.
+    state : the hidden folder of drafts, records and the mechanism.
     sha256 : hash of the mechanism.
     """
 
@@ -75,36 +80,34 @@ def perturb_folder(
         As for `perturb_file`. A ledger cannot be used on a cluster: one process at a time may charge it.
     source, target : str or Path
         Folders; on a cluster, every worker must find them under the same path. Names that begin with "." or "_" are
-        passed over.
+        ignored.
     cluster : str, optional
-        Address of a Dask scheduler, such as tcp://10.0.0.1:8786; by default the files are done here, one by one.
+        Address of a Dask scheduler, such as tcp://10.0.0.1:8786. By default this process does the files one by one.
     resume : bool
-        Go on with a job that was cut off: files that are there are not done again.
+        Go on with a job that was cut off: finished files are not done again.
     progress : callable, optional
-        Is told the rows done and the share of files that are done.
+        Called with the rows done and the share of files that are done.
 
     Guarantee
     ---------
     As for `perturb_file`. An output file appears once, whole: if two workers did the same file, because one was
-    believed dead, the first to finish wins and nobody sees the other's.
+    believed dead, the first to finish wins and the other's output is deleted.
     """
     if ledger is not None and cluster is not None:
-        raise reject("ledger", "left out on a cluster, since one process at a time may charge it", "both")
+        msg = "`ledger` cannot be used with `cluster`, since one process at a time may charge a ledger."
+        raise InvalidInputError(msg)
     started, sha256, watch = time.perf_counter(), content_hash(mechanism), Watch(warn or python_warning)
     tasks = _tasks(Path(source), Path(target), sha256, options or Options())
     state = JobFolder(Path(target) / _STATE)
     if _is_complete(state, tasks, resume=resume):
         return Summary(Counts(), time.perf_counter() - started, sha256, files=len(tasks), already_complete=True)
     _begin(state, tasks, mechanism, resume=resume)
-    finished = False
     try:
         done = _do_all(tasks, mechanism, ledger, cluster, watch, progress)
-        finished = True
-    finally:
-        if finished:
-            state.discard()
-        else:
-            state.release()
+    except BaseException:
+        state.release()
+        raise
+    state.discard()
     if tasks[0].options.copy == "all" and (words := suspicion(done.copied)) is not None:
         (warn or python_warning)(words)
     return Summary(
@@ -119,16 +122,16 @@ def perturb_folder(
 
 
 def perturb_one(task: FileTask, mechanism: Mechanism | None = None, ledger: Ledger | None = None) -> dict[str, Any]:
-    """Do one file, unless it is done; return the counts of its rows, or what is wrong with it."""
+    """Do one file, unless it is done; return the counts of its rows, or the error."""
     if task.target.exists():
         if not task.record.exists():
-            return {"error": "there is an output of this name that this run has not written"}
+            return {"error": "there is an output of this name that no run of this job has written"}
         record: dict[str, Any] = json.loads(task.record.read_bytes())
         return record | {"done_before": True}
     draft = task.state / f"{secrets.token_hex(8)}.draft"
     try:
         answer = _write(task, draft, mechanism or load_known(task.state / _MECHANISM, task.sha256), ledger)
-        # Before the output is there, so that whoever finds the output finds its record.
+        # The record comes first, so that every output has one.
         with atomic_file(task.record) as stream:
             stream.write(json.dumps(answer).encode())
         _publish(draft, task.target)
@@ -141,12 +144,12 @@ def perturb_one(task: FileTask, mechanism: Mechanism | None = None, ledger: Ledg
 
 @lru_cache(maxsize=4)
 def load_known(path: str | Path, sha256: str) -> Mechanism:
-    """Load a mechanism file whose hash was told by somebody who has proved the mechanism private.
+    """Load a mechanism file without proving it private; the caller knows its hash from a process that has proved it.
 
     Raises
     ------
     InvalidInputError
-        If the file is another one.
+        If the file has another hash.
     """
     contents = read_file(path)
     if contents.sha256 != sha256:
@@ -156,7 +159,7 @@ def load_known(path: str | Path, sha256: str) -> Mechanism:
 
 @dataclass
 class _Done:
-    """What the files of a folder add up to: rows of earlier runs, and columns that were copied and that were not."""
+    """What all files have together: rows of earlier runs, columns that were copied, and columns that were not."""
 
     resumed: int = 0
     copied: dict[str, None] = field(default_factory=dict)
@@ -164,7 +167,7 @@ class _Done:
 
 
 def _write(task: FileTask, draft: Path, mechanism: Mechanism, ledger: Ledger | None) -> dict[str, Any]:
-    # Counts are judged by whoever sees those of all files.
+    # No warning here: whether most points lie outside is judged over all files.
     watch = Watch(lambda _: None)
     with open_source(task.source, with_others=task.options.others) as source:
         job = Job(mechanism, source, sink_kind(task.target), task.options, ledger)
@@ -179,7 +182,7 @@ def _write(task: FileTask, draft: Path, mechanism: Mechanism, ledger: Ledger | N
 
 
 def _publish(draft: Path, target: Path) -> None:
-    """Give a draft its name unless the name is taken: then somebody else has finished the same file."""
+    """Give a draft its name unless another worker has finished the same file before."""
     sync(draft)
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -194,11 +197,11 @@ def _publish(draft: Path, target: Path) -> None:
 
 def _tasks(source: Path, target: Path, sha256: str, options: Options) -> list[FileTask]:
     if not source.is_dir():
-        raise reject("IN", "a folder", repr(str(source)))
+        raise reject("source", "a folder", repr(str(source)))
     source, target = source.absolute(), target.absolute()
     if target.resolve().is_relative_to(source.resolve()):
-        # Its files would be taken for input by the next run.
-        raise reject("OUT", "outside of the folder IN", repr(str(target)))
+        # The next run would take the outputs for inputs.
+        raise reject("target", "outside of the folder `source`", repr(str(target)))
     paths = [
         path
         for path in source.rglob("*")
@@ -208,33 +211,34 @@ def _tasks(source: Path, target: Path, sha256: str, options: Options) -> list[Fi
     names = sorted(path.relative_to(source).as_posix() for path in paths if path.is_file())
     others = [name for name in names if not name.casefold().endswith(SUFFIXES)]
     if others or not names:
-        # Passing over them would lose rows without a word.
+        # Ignoring them would lose rows silently.
         got = ", ".join(others[:3]) or "none"
-        raise reject("IN", f"a folder of files that end in {', '.join(SUFFIXES)}", got)
+        raise reject("source", f"a folder of files that end in {', '.join(SUFFIXES)}", got)
     return [FileTask(name, source / name, target / name, target / _STATE, sha256, options) for name in names]
 
 
 def _require_inside(folder: Path, paths: Sequence[Path]) -> None:
-    """Refuse links out of the folder, whose maker may not be allowed to read what is there, and links to no file."""
+    """Refuse links to no file, and links out of the folder, to files that its owner may not be allowed to read."""
     for path in paths:
         if path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(folder.resolve())):
             got = f"the link {path.relative_to(folder).as_posix()}"
-            raise reject("IN", "a folder without links but to files inside it", got)
+            raise reject("source", "a folder without links but to files inside it", got)
 
 
 def _is_complete(state: JobFolder, tasks: Sequence[FileTask], *, resume: bool) -> bool:
-    """Whether a run that was asked to go on finds all done; refuses a folder that holds anything else."""
+    """Return True if resuming and all outputs are there; raise if the folder holds anything else."""
     target = state.folder.parent
     target.mkdir(parents=True, exist_ok=True)
     if state.exists():
         if not resume:
-            raise reject("OUT", "without an unfinished run (go on with --resume)", repr(str(target)))
+            msg = f"{target} has an unfinished run; go on with `resume`, or choose another `target`."
+            raise InvalidInputError(msg)
         return False
     if not any(target.iterdir()):
         return False
     if resume and all(task.target.exists() for task in tasks):
         return True
-    raise reject("OUT", "a new or an empty folder", repr(str(target)))
+    raise reject("target", "a new or an empty folder", repr(str(target)))
 
 
 def _begin(state: JobFolder, tasks: Sequence[FileTask], mechanism: Mechanism, *, resume: bool) -> None:
@@ -263,7 +267,7 @@ def _do_all(
     watch: Watch,
     progress: Progress | None,
 ) -> _Done:
-    """Do the files, adding up their counts."""
+    """Do the files and add up their counts."""
     failed, all_done = [], _Done()
     with closing(_answers(tasks, mechanism, ledger, cluster)) as answers:
         for done, (task, answer) in enumerate(answers, start=1):
@@ -279,7 +283,7 @@ def _do_all(
                 progress(watch.total.rows_in, done / len(tasks))
     if failed:
         more = f" (and {len(failed) - 3} more)" if len(failed) > 3 else ""
-        msg = f"{len(failed)} of {len(tasks)} files failed; mend them and go on with --resume. " + " ".join(failed[:3])
+        msg = f"{len(failed)} of {len(tasks)} files failed; mend them and go on with `resume`. " + " ".join(failed[:3])
         raise InvalidInputError(msg + more)
     return all_done
 
@@ -291,6 +295,29 @@ def _answers(
         for task in tasks:
             yield task, perturb_one(task, mechanism, ledger)
     else:
-        from metricdp.perturb.cluster import run_on_cluster  # noqa: PLC0415 - an extra
+        yield from _on_cluster(perturb_one, tasks, cluster)
 
-        yield from run_on_cluster(perturb_one, tasks, cluster)
+
+def _on_cluster(
+    work: Callable[[FileTask], dict[str, Any]], tasks: Sequence[FileTask], address: str
+) -> Generator[tuple[FileTask, dict[str, Any]], None, None]:
+    """Yield each task with its answer as it finishes, done by the workers of the Dask scheduler at `address`.
+
+    Tasks of a worker that dies are given to another. `work` may be called twice for one task, also at the same time,
+    since a worker that is believed dead may be alive.
+    """
+    with connected(address, "cluster") as client:
+        # Not pure: a second run with the same tasks must not get the answers of the first.
+        futures = {client.submit(work, task, pure=False, retries=_RETRIES): task for task in tasks}
+        for future, task in finished(futures):
+            yield task, _cluster_answer(future)
+
+
+def _cluster_answer(future: Any) -> dict[str, Any]:
+    error = future.exception()
+    if error is None:
+        answer: dict[str, Any] = future.result()
+        return answer
+    # Errors of the operating system name paths only; others may quote what is in a file.
+    detail = str(error) if isinstance(error, OSError) else "see the workers' memory and logs"
+    return {"error": f"{type(error).__name__}, {detail}"}

@@ -2,104 +2,40 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import sys
+import threading
 import time
-import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from queue import Empty, Full, Queue
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
 from metricdp._atomic import atomic_file
 from metricdp._validation import FloatArray, reject
+from metricdp.errors import InvalidInputError
 from metricdp.files.reading import content_hash
 from metricdp.ledger.budgets import Ledger
 from metricdp.mechanisms.base import Mechanism
+from metricdp.perturb import limits
 from metricdp.perturb.chunks import rechunked
-from metricdp.perturb.columns import require_column
 from metricdp.perturb.copying import suspicion
-from metricdp.perturb.counts import Counts, Watch
 from metricdp.perturb.formats import STANDARD, Sink, Source, open_source, sink_kind
 from metricdp.perturb.kernel import Perturbation
+from metricdp.perturb.options import Options
 from metricdp.perturb.parts import Parts, read_part
-from metricdp.perturb.pipeline import ahead
+from metricdp.perturb.summary import Counts, Summary, Warn, Watch, python_warning
 
-__all__ = ["Job", "Options", "Progress", "Summary", "Warn", "perturb_file", "python_warning"]
-
-# A part, which is stored before anything else is drawn, has about so many rows, or so many bytes if its rows are long.
-_PART_ROWS, _PART_BYTES = 2**20, 2**26
+__all__ = ["Job", "Progress", "ahead", "perturb_file"]
 
 Progress = Callable[[int, float | None], None]
-Warn = Callable[[str], None]
 Drawn = tuple[pa.Table, Counts]
+T = TypeVar("T")
 
-
-@dataclass(frozen=True)
-class Options:
-    """How a file is to be perturbed; see `perturb_batch` for all but the last.
-
-    user_column : who a row belongs to, for the ledger.
-    """
-
-    columns: tuple[str, ...] | None = None
-    coordinates: str | None = None
-    copy: tuple[str, ...] | str = ()
-    outside: str = "clamp"
-    keep_input: bool = False
-    user_column: str | None = None
-
-    @property
-    def others(self) -> bool:
-        """Whether other columns than the point's are needed."""
-        return bool(self.copy) or self.user_column is not None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the options as JSON would give them back."""
-        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
-        return plain
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What a job did.
-
-    counts : rows and their fates, those of earlier runs included.
-    seconds : that this run took.
-    sha256 : hash of the mechanism.
-    resumed : rows that earlier runs had drawn.
-    files : how many were written, those of earlier runs included.
-    already_complete : nothing was done, since the output was there.
-    copied : the columns that were copied, in all files together.
-    not_copied : with `copy="all"`, the columns that were not, each with the reason.
-    """
-
-    counts: Counts
-    seconds: float
-    sha256: str
-    resumed: int = 0
-    files: int = 1
-    already_complete: bool = False
-    copied: tuple[str, ...] = ()
-    not_copied: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def rows_per_second(self) -> float:
-        """Rows that this run read, per second."""
-        return (self.counts.rows_in - self.resumed) / max(self.seconds, 1e-9)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the summary as values that JSON can hold."""
-        counts = dataclasses.asdict(self.counts)
-        del counts["swapped"]  # a hint about the columns, not a fate
-        others = dataclasses.asdict(self)
-        del others["counts"]
-        listed = {"copied": list(self.copied), "not_copied": dict(self.not_copied)}
-        return {**counts, **others, **listed, "rows_per_second": self.rows_per_second}
+# Seconds after which a thread that waits to hand over an item looks whether anybody still wants it.
+_PATIENCE = 0.1
 
 
 class Job:
@@ -108,36 +44,25 @@ class Job:
     def __init__(
         self, mechanism: Mechanism, source: Source, kind: type[Sink], options: Options, ledger: Ledger | None = None
     ) -> None:
-        if (ledger is None) != (options.user_column is None):
-            raise reject("user_column", "given if, and only if, there is a ledger", options.user_column)
         if kind.needs_plane and mechanism.bounds.shape[1] != 2:
-            raise reject("OUT", "without geometries for a mechanism of other than two axes", kind.suffixes[0])
+            raise reject("target", "without geometries for a mechanism of other than two axes", kind.suffixes[0])
         self.source, self.kind = source, kind
-        general = Perturbation.of(
+        self.perturbation = Perturbation.of(
             mechanism,
             source.schema,
-            options.columns,
-            coordinates=options.coordinates,
-            copy=options.copy,
-            outside=options.outside,
-            keep_input=options.keep_input,
+            options,
             as_geometry=kind.geometries,
-        )
-        users = () if options.user_column is None else (options.user_column,)
-        for name in users:
-            require_column("user_column", source.schema.names, name)
-        self.perturbation = replace(
-            general,
-            user_column=options.user_column,
             sampler=None if ledger is None else _charged(ledger, mechanism),
         )
-        self.points = general.columns.names
-        self.others = tuple(name for name in dict.fromkeys((*general.copy, *users)) if name not in self.points)
+        self.points = self.perturbation.columns.names
+        users = () if options.user_column is None else (options.user_column,)
+        wanted = dict.fromkeys((*self.perturbation.copy, *users))
+        self.others = tuple(name for name in wanted if name not in self.points)
         self.given = source.selected(self.points, self.others)
         self.schema = self.perturbation.schema(self.given)
 
     def drawn(self, skip: int = 0) -> Generator[Drawn, None, None]:
-        """Yield parts of what is drawn for the rows after the first `skip`, while others are being read and drawn."""
+        """Yield parts of what is drawn for the rows after the first `skip`; threads read and draw the next ones."""
         return ahead(self._grouped(skip), depth=1)
 
     def write(self, stream: pa.NativeFile, drawn: Iterator[Drawn], report: Callable[[Counts], None]) -> None:
@@ -150,7 +75,7 @@ class Job:
 
         sink = self._sink(stream)
         try:
-            # Parts end where the input's batches do, so they are cut anew.
+            # Parts end where the input's batches do, which depends on its bytes; so they are cut anew.
             for table in rechunked(placed(), self.schema, self.kind.rows_at_once):
                 sink.write(table)
             sink.close()
@@ -174,7 +99,7 @@ class Job:
                 for drawn, more in self.perturbation.drawn(batch, skip + counts.rows_in):
                     held.append(drawn)
                     counts += more
-                    if counts.rows_in >= _PART_ROWS or sum(part.nbytes for part in held) >= _PART_BYTES:
+                    if counts.rows_in >= limits.PART_ROWS or sum(part.nbytes for part in held) >= limits.PART_BYTES:
                         yield pa.Table.from_batches(held, schema), counts
                         skip, held, counts = skip + counts.rows_in, [], Counts()
         if held:
@@ -195,7 +120,7 @@ def perturb_file(
 ) -> Summary:
     """Draw an output for every row of a file.
 
-    The output appears whole or not at all. While a job runs, and after it was killed, what has been drawn waits in a
+    The output appears whole or not at all. While a job runs, and after it was killed, what has been drawn is kept in a
     hidden folder beside the output; with `resume` the same call goes on from there. Rows keep their order.
 
     Parameters
@@ -204,29 +129,29 @@ def perturb_file(
         Draws the outputs.
     source, target : str or Path
         Files whose names end in .csv, .csv.gz, .parquet, .geojson or .arrow; "-" is stdin or stdout, as CSV.
-    options : Options
+    options : Options, optional
         Which columns, and what to do with them.
     ledger : Ledger, optional
         Keeps everybody named in the options' `user_column` within a budget.
     resume : bool
         Go on with a job that was cut off, if there is one. Parts are then kept when an error ends the job.
     overwrite : bool
-        Replace an output, or the parts of a job, that are there.
+        Replace an existing output, or an unfinished job.
     progress : callable, optional
-        Is told the rows read and, where it is known, the share of the source that was read.
+        Called with the rows read and, where it is known, the share of the source that was read.
     warn : callable, optional
-        Is told what looks wrong; by default a Python warning.
+        Called with a sentence about what looks wrong; by default a Python warning.
 
     Guarantee
     ---------
-    See `Perturbation`. Every row of an output was drawn once. A part that was cut off is drawn again, but nobody has
-    seen it; a ledger charges for it twice.
+    See `Perturbation`. Every row of an output was drawn once. A part that was cut off before it was stored is drawn
+    again, but nobody has seen the first draw; a ledger charges for both.
     """
     chosen, started, sha256 = options or Options(), time.perf_counter(), content_hash(mechanism)
     kind, watch = sink_kind(target), Watch(warn or python_warning)
     standard = STANDARD in (str(source), str(target))
     if standard and resume:
-        raise reject("resume", "used with files, not with stdin or stdout", STANDARD)
+        raise reject("resume", "used with files, not with stdin or stdout", repr(STANDARD))
     _require_apart(source, target)
     if str(target) != STANDARD and _is_complete(Path(target), resume=resume, overwrite=overwrite):
         return Summary(Counts(), time.perf_counter() - started, sha256, already_complete=True)
@@ -256,9 +181,24 @@ def perturb_file(
     )
 
 
-def python_warning(words: str) -> None:
-    """Warn the way Python does."""
-    warnings.warn(words, stacklevel=2)
+def ahead(items: Generator[T, None, None], depth: int = 2) -> Generator[T, None, None]:
+    """Yield what `items` yields, computed by a thread that is up to `depth` items ahead.
+
+    An error of the thread is raised where its item would have come. Closing this generator ends the thread.
+
+    Examples
+    --------
+    >>> list(ahead((n * n for n in range(4))))
+    [0, 1, 4, 9]
+    """
+    stage = _Stage(items, depth)
+    try:
+        while not isinstance(item := stage.waiting.get(), _End):
+            yield item
+        if item.error is not None:
+            raise item.error
+    finally:
+        stage.stop()
 
 
 def _directly(job: Job, target: str | Path, report: Callable[[Counts], None]) -> None:
@@ -288,7 +228,7 @@ def _by_parts(
         parts.publish()
         finished = True
     except (KeyboardInterrupt, SystemExit):
-        resume = True  # whoever stops a job may want to go on with it
+        resume = True  # a job that was stopped by hand can be resumed
         raise
     finally:
         if not finished:
@@ -314,27 +254,29 @@ def _clean_up(parts: Parts, *, keep: bool) -> None:
 
 
 def _require_apart(source: str | Path, target: str | Path) -> None:
-    """Refuse an output in the input's place: it would end the only copy of the true points."""
+    """Refuse to write the output over the input, which may be the only copy of the true points."""
     if STANDARD in (str(source), str(target)):
         return
     if Path(source).exists() and Path(target).exists() and Path(source).samefile(target):
-        raise reject("OUT", "another file than IN", repr(str(target)))
+        raise reject("target", "another file than `source`", repr(str(target)))
 
 
 def _is_complete(target: Path, *, resume: bool, overwrite: bool) -> bool:
-    """Whether a run that was asked to go on finds all done; refuses what would be lost unless told otherwise."""
+    """Return True if resuming and the output is complete; raise rather than overwrite an output."""
     if resume and overwrite:
-        raise reject("resume", "used without overwrite, which starts anew", "both")
+        msg = "`resume` goes on with an earlier run and `overwrite` starts anew; use one of them."
+        raise InvalidInputError(msg)
     if not target.parent.is_dir() or target.is_dir():
-        raise reject("OUT", "a file in a folder that exists", repr(str(target)))
+        raise reject("target", "a file in a folder that exists", repr(str(target)))
     if Parts(target).exists():
         if not (resume or overwrite):
-            rule = "without an unfinished run (go on with --resume, start anew with --overwrite)"
-            raise reject("OUT", rule, repr(str(target)))
+            msg = f"{target} has an unfinished run; go on with `resume`, or start anew with `overwrite`."
+            raise InvalidInputError(msg)
         return False
     if target.exists() and not (resume or overwrite):
-        # Drawing again for the same people is a second report, so it does not happen unasked.
-        raise reject("OUT", "a file that does not exist yet (--overwrite replaces it)", repr(str(target)))
+        # Drawing again for the same people is a second report, so it must be asked for.
+        msg = f"{target} exists; replace it with `overwrite`, or choose another `target`."
+        raise InvalidInputError(msg)
     return target.exists() and resume
 
 
@@ -358,3 +300,52 @@ def _charged(ledger: Ledger, mechanism: Mechanism) -> Any:
 
 def _generator(items: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
     yield from items
+
+
+class _End:
+    """Follows the last item, with the error that ended the items, if any."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+
+
+class _Stage(Generic[T]):
+    """A thread that computes items, and a short queue of those that nobody has taken yet."""
+
+    def __init__(self, items: Generator[T, None, None], depth: int) -> None:
+        self.items = items
+        self.waiting: Queue[T | _End] = Queue(depth)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+        # Free the items that nobody took now, not when the last reference to this stage goes.
+        try:
+            while True:
+                self.waiting.get_nowait()
+        except Empty:
+            return
+
+    def _work(self) -> None:
+        try:
+            for item in self.items:
+                if not self._put(item):
+                    break
+            self.items.close()
+        except BaseException as error:  # noqa: BLE001 - raised again in the consumer's thread
+            self._put(_End(error))
+        else:
+            self._put(_End())
+
+    def _put(self, item: T | _End) -> bool:
+        """Hand an item over; return False if the consumer has stopped."""
+        while not self._stopped.is_set():
+            try:
+                self.waiting.put(item, timeout=_PATIENCE)
+            except Full:
+                continue
+            return True
+        return False

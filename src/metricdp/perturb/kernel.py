@@ -1,9 +1,8 @@
-"""The kernel: an Arrow record batch of points in, a record batch of outputs out; no file is touched."""
+"""The kernel: an Arrow record batch of points in, a record batch of outputs out, without files."""
 
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from metricdp._validation import FloatArray, choice, reject
+from metricdp._validation import FloatArray, reject
 from metricdp.errors import InvalidInputError
-from metricdp.mechanisms.base import SLACK, Mechanism
-from metricdp.perturb.chunks import CHUNK_ROWS, pieces, rechunked
-from metricdp.perturb.columns import PointColumns, find_columns, listed
+from metricdp.mechanisms.base import ROUNDING_MARGIN, Mechanism
+from metricdp.perturb import limits
+from metricdp.perturb.chunks import pieces, rechunked
+from metricdp.perturb.columns import PointColumns, find_columns, listed, require_column
 from metricdp.perturb.copying import (
     JSON_TEXT,
     Copying,
@@ -28,29 +28,21 @@ from metricdp.perturb.copying import (
     value_type,
     without_nested,
 )
-from metricdp.perturb.counts import Counts, Watch
-from metricdp.perturb.geo_notes import reference_system
-from metricdp.perturb.geometry import NotPoints, read_points
-from metricdp.perturb.reports import GEOMETRY, NOISE, Places, Reports, reports_of
+from metricdp.perturb.geometries import Mask, NotPoints, read_points, reference_system
+from metricdp.perturb.options import Options
+from metricdp.perturb.reports import GEOMETRY, Places, Reports, reports_of
+from metricdp.perturb.summary import Counts, Watch, python_warning
 
-__all__ = ["BATCH_ROWS", "Perturbation", "Sampler", "perturb_batch", "perturb_stream"]
-
-# Rows drawn at once: enough for the sampler's threads, and a few megabytes.
-BATCH_ROWS = 2**18
-
-# Bytes of texts that are decoded at once.
-_PIECE_BYTES = 2**25
+__all__ = ["Perturbation", "Sampler", "perturb_batch", "perturb_stream"]
 
 TRUE = "true_"
 
-Mask = NDArray[np.bool_]
-
 
 class Sampler(Protocol):
-    """Draws outputs for points, perhaps with an eye on each person's budget; -1 where it refuses."""
+    """Draws in the mechanism's place and keeps people within their budgets, as a ledger does."""
 
-    def __call__(self, points: FloatArray, users: NDArray[Any] | None) -> NDArray[np.integer[Any]]:
-        """Return one output per point."""
+    def __call__(self, points: FloatArray, users: NDArray[Any]) -> NDArray[np.integer[Any]]:
+        """Return the number of an output for each point, -1 where the budget of its user is spent."""
 
 
 @dataclass(frozen=True)
@@ -59,65 +51,62 @@ class Perturbation:
 
     mechanism : draws the outputs.
     columns : where the points are.
+    options : what the caller chose.
     copying : the other columns that are copied.
-    outside : "clamp", "drop" or "error": what becomes of points outside the mechanism's box.
-    keep_input : copy the true coordinates too, under names that begin with `true_`.
     as_geometry : give outputs as geometries (well-known binary) instead of one column per axis.
-    user_column : who each point belongs to, for the sampler.
-    sampler : draws in the mechanism's place.
     system : reference system of geometries, copied to the output's.
+    sampler : draws in the mechanism's place for the people in `options.user_column`.
 
     Guarantee
     ---------
     Each output is an independent exact draw of the mechanism (`Mechanism.sample`) at the point of its row. Nothing else
-    that depends on the coordinates reaches the answer, unless `keep_input` says so, but for which rows are null
-    and, with `outside="drop"`, which are there. Columns that are copied are copied as they are.
+    in the answer depends on the coordinates, except which rows are null and, with `outside="drop"`, which rows are
+    left; and, with `keep_input`, the copy of the coordinates. Other columns are copied unchanged.
     """
 
     mechanism: Mechanism
     columns: PointColumns
+    options: Options = field(default_factory=Options)
     copying: Copying = field(default_factory=Copying)
-    outside: str = "clamp"
-    keep_input: bool = False
     as_geometry: bool = False
-    user_column: str | None = None
-    sampler: Sampler | None = None
     system: Any = None
+    sampler: Sampler | None = None
 
     def __post_init__(self) -> None:
-        if self.sampler is not None and self.mechanism.kind == NOISE:
+        if self.sampler is not None and not self.mechanism.has_outputs:
             # A ledger stores and repeats numbers of outputs.
-            msg = "A ledger keeps budgets for mechanisms with a list of outputs only, and noise has none."
+            msg = f"A ledger keeps budgets only for mechanisms with outputs, and {self.mechanism.method} has none."
             raise InvalidInputError(msg)
+        if (self.sampler is None) != (self.options.user_column is None):
+            raise reject("user_column", "given if, and only if, there is a ledger", self.options.user_column)
 
     @classmethod
     def of(
         cls,
         mechanism: Mechanism,
         schema: pa.Schema,
-        columns: Sequence[str] | None = None,
+        options: Options | None = None,
         *,
-        coordinates: str | None = None,
-        copy: Sequence[str] | str = (),
-        outside: str = "clamp",
-        keep_input: bool = False,
         as_geometry: bool | None = None,
+        sampler: Sampler | None = None,
     ) -> Perturbation:
-        """Return the perturbation of batches of a schema; see `perturb_batch` for the parameters.
+        """Return the perturbation of batches of a schema.
 
         `as_geometry` says whether outputs are geometries; by default they are if the points came as such.
         """
-        choice("outside", outside, ("clamp", "drop", "error"))
-        points = find_columns(schema, mechanism, columns, coordinates)
+        chosen = options or Options()
+        points = find_columns(schema, mechanism, chosen.columns, chosen.coordinates)
         general = cls(
             mechanism,
             points,
-            outside=outside,
-            keep_input=keep_input,
+            chosen,
             as_geometry=points.geometry if as_geometry is None else as_geometry,
             system=reference_system(schema, points.names[0]) if points.geometry else None,
+            sampler=sampler,
         )
-        return replace(general, copying=copied_columns(schema, points, copy, taken=general._own_names))
+        if chosen.user_column is not None:
+            require_column("user_column", schema.names, chosen.user_column)
+        return replace(general, copying=copied_columns(schema, points, chosen.copy, taken=general._own_names))
 
     @property
     def copy(self) -> tuple[str, ...]:
@@ -140,14 +129,14 @@ class Perturbation:
         kept = [(name, name) for name in self.copy]
         if twice := sorted(set(self.copy).intersection(self._own_names)):
             raise reject("copy", "columns whose names are not those of the output", listed(twice))
-        if self.keep_input:
+        if self.options.keep_input:
             kept += [(name, TRUE + name) for name in self.columns.names]
         return pa.schema([*self._reports.drawn_fields, *(_plain_field(given.field(old), new) for old, new in kept)])
 
     def drawn(self, batch: pa.RecordBatch, first_row: int = 0) -> Iterator[tuple[pa.RecordBatch, Counts]]:
-        """Yield what `draw` answers to a batch from anywhere, checked first, in pieces that take little memory."""
+        """Check a batch, and yield what `draw` answers to it in pieces of bounded memory."""
         self._require_sound(batch, first_row)
-        for piece in pieces(batch, self._others(batch.schema), BATCH_ROWS, _PIECE_BYTES):
+        for piece in pieces(batch, self._others(batch.schema), limits.BATCH_ROWS, limits.BATCH_BYTES):
             yield self.draw(piece, first_row)
             first_row += len(piece)
 
@@ -157,28 +146,28 @@ class Perturbation:
         `first_row` is the number of rows before the batch, for messages.
         """
         points, valid = self._read(batch, first_row)
-        # Axis by axis, which takes a quarter of the time of row by row.
+        # Axis by axis takes a quarter of the time that `isfinite(points).all(axis=1)` takes.
         finite = np.logical_and.reduce([np.isfinite(axis) for axis in points.T])
         unusable = valid & ~finite
-        if self.outside != "drop":
+        if self.options.outside != "drop":
             self._require_none(unusable, "finite (outside='drop' leaves such rows out)", "NaN or infinity", first_row)
         rows = np.flatnonzero(valid & finite)
         points = points[rows]
         plane = self._to_plane(points)
-        beyond = self._beyond(points, plane)
+        outside = self._outside(points, plane)
         counts = Counts(
             rows_in=len(batch),
             nulls=int(len(batch) - valid.sum()),
-            outside=int(beyond.sum()),
+            outside=int(outside.sum()),
             not_finite=int(unusable.sum()),
-            swapped=self._count_swapped(points, beyond),
+            swapped=self._count_swapped(points, outside),
         )
         self._require_inside(counts)
         drop = np.zeros(len(batch), dtype=np.bool_)
-        if self.outside == "drop":
-            drop[rows[beyond]] = True
+        if self.options.outside == "drop":
+            drop[rows[outside]] = True
             drop |= unusable
-            rows, plane = rows[~beyond], plane[~beyond]
+            rows, plane = rows[~outside], plane[~outside]
         kept, refused = self._reports.keep(self._sample(plane, batch, rows, first_row), rows, len(batch))
         answer = self._answer(batch, kept, None if not drop.any() else ~drop)
         return answer, replace(counts, rows_out=len(answer), refused=refused)
@@ -198,17 +187,17 @@ class Perturbation:
     def _own_names(self) -> list[str]:
         """Names of the answer's columns that are not copied."""
         own = [column.name for column in self._reports.shown_fields]
-        return own + ([TRUE + name for name in self.columns.names] if self.keep_input else [])
+        return own + ([TRUE + name for name in self.columns.names] if self.options.keep_input else [])
 
     def _others(self, schema: pa.Schema) -> list[str]:
         """Return the columns whose values are needed and may be long."""
-        users = () if self.user_column is None else (self.user_column,)
-        points = self.columns.names if self.keep_input else ()
+        users = () if self.options.user_column is None else (self.options.user_column,)
+        points = self.columns.names if self.options.keep_input else ()
         return [name for name in dict.fromkeys((*self.copy, *users, *points)) if schema.get_field_index(name) >= 0]
 
     @cached_property
     def _metadata(self) -> dict[str, str] | None:
-        """GeoParquet's note; the bounding box that it may hold would be that of the true points, and is left out."""
+        """GeoParquet's note, without the optional bounding box, which would be that of the true points."""
         if not self.as_geometry:
             return None
         column: dict[str, Any] = {"encoding": "WKB", "geometry_types": ["Point"]}
@@ -231,26 +220,26 @@ class Perturbation:
     def _to_plane(self, points: FloatArray) -> FloatArray:
         if not (self.columns.degrees and len(points)):
             return points
-        # What is beyond the world is outside, and clamped. 180.0001 degrees east are clamped as 179.9999 degrees west,
-        # where they are, and not as the other edge of a box across the antimeridian.
+        # Longitudes go round: 180.0001° east is clamped as 179.9999° west, which is the same place, and not to the
+        # other edge of a box across the antimeridian. Latitudes end at the poles.
         lon = points[:, 0]
-        if (beyond := np.abs(lon) > 180).any():
-            lon = np.where(beyond, _turned(lon), lon)
+        if (too_far := np.abs(lon) > 180).any():
+            lon = np.where(too_far, _turned(lon), lon)
         return np.asarray(self.mechanism.projection.to_xy_km(lon, np.clip(points[:, 1], -90, 90)))
 
-    def _beyond(self, points: FloatArray, plane: FloatArray) -> Mask:
-        """Return which points are outside the box, or outside the world."""
-        beyond = self.mechanism.beyond(plane, SLACK)
+    def _outside(self, points: FloatArray, plane: FloatArray) -> Mask:
+        """Return which points are outside the box, or no longitude and latitude."""
+        outside = self.mechanism.outside_box(plane, ROUNDING_MARGIN)
         if self.columns.degrees:
-            beyond |= np.abs(points[:, 0]) > 180
-            beyond |= np.abs(points[:, 1]) > 90
-        return beyond
+            outside |= np.abs(points[:, 0]) > 180
+            outside |= np.abs(points[:, 1]) > 90
+        return outside
 
-    def _count_swapped(self, points: FloatArray, beyond: Mask) -> int:
-        if points.shape[1] != 2 or 2 * beyond.sum() <= len(points):
+    def _count_swapped(self, points: FloatArray, outside: Mask) -> int:
+        if points.shape[1] != 2 or 2 * outside.sum() <= len(points):
             return 0
-        swapped = points[beyond][:, ::-1]
-        return int((~self._beyond(swapped, self._to_plane(swapped))).sum())
+        swapped = points[outside][:, ::-1]
+        return int((~self._outside(swapped, self._to_plane(swapped))).sum())
 
     def _require_sound(self, batch: pa.RecordBatch, first_row: int) -> None:
         """Refuse columns that are not what their types say: offsets and indices may point anywhere in memory."""
@@ -273,7 +262,7 @@ class Perturbation:
             raise reject(", ".join(self.columns.names), rule, got)
 
     def _require_inside(self, counts: Counts) -> None:
-        if self.outside != "error" or not counts.outside:
+        if self.options.outside != "error" or not counts.outside:
             return
         hint = f" ({counts.suspicion})" if counts.suspicion else ""
         got = f"{counts.outside:,} of {counts.points:,} points outside{hint}"
@@ -282,22 +271,19 @@ class Perturbation:
     def _sample(
         self, plane: FloatArray, batch: pa.RecordBatch, rows: NDArray[np.intp], first_row: int
     ) -> NDArray[np.integer[Any]]:
-        if self.sampler is None:
+        if self.sampler is None or self.options.user_column is None:
             return np.asarray(self.mechanism.sample(plane))
-        users = None
-        if self.user_column is not None:
-            column = plain_values(_column(batch, self.user_column))
-            missing = np.zeros(len(batch), dtype=np.bool_)
-            missing[rows] = ~np.asarray(column.is_valid())[rows]
-            if missing.any():
-                got = f"null in {int(missing.sum()):,} rows, the first of them row {first_row + missing.argmax() + 1:,}"
-                raise reject(self.user_column, "somebody in every row with a point", got)
-            users = column.take(pa.array(rows)).to_numpy(zero_copy_only=False)
-        return np.asarray(self.sampler(plane, users))
+        column = plain_values(_column(batch, self.options.user_column))
+        missing = np.zeros(len(batch), dtype=np.bool_)
+        missing[rows] = ~np.asarray(column.is_valid())[rows]
+        if missing.any():
+            got = f"null in {int(missing.sum()):,} rows, the first of them row {first_row + missing.argmax() + 1:,}"
+            raise reject(self.options.user_column, "somebody in every row with a point", got)
+        return np.asarray(self.sampler(plane, column.take(pa.array(rows)).to_numpy(zero_copy_only=False)))
 
     def _answer(self, batch: pa.RecordBatch, drawn: list[pa.Array], keep: Mask | None) -> pa.RecordBatch:
         arrays = [*drawn, *(self._copied(batch, name) for name in self.copy)]
-        if self.keep_input:
+        if self.options.keep_input:
             arrays += [plain_values(_column(batch, name)) for name in self.columns.names]
         answer = pa.RecordBatch.from_arrays(arrays, schema=self.drawn_schema(batch.schema))
         return answer if keep is None else answer.filter(pa.array(keep))
@@ -308,14 +294,7 @@ class Perturbation:
 
 
 def perturb_batch(
-    mechanism: Mechanism,
-    batch: pa.RecordBatch,
-    columns: Sequence[str] | None = None,
-    *,
-    coordinates: str | None = None,
-    copy: Sequence[str] | str = (),
-    outside: str = "clamp",
-    keep_input: bool = False,
+    mechanism: Mechanism, batch: pa.RecordBatch, columns: Sequence[str] | None = None, **options: Any
 ) -> pa.RecordBatch:
     """Draw an output for every row of a record batch.
 
@@ -325,17 +304,8 @@ def perturb_batch(
         One that was fitted from a city takes longitude and latitude.
     batch : pyarrow.RecordBatch
         Points, as numbers or as geometries, and other columns.
-    columns : sequence of str, optional
-        The columns of the point (longitude first), or one column of geometries. Guessed from names by default.
-    coordinates : "lonlat" or "projected", optional
-        What the numbers are: degrees, or the mechanism's own coordinates (kilometres). Guessed from names by default.
-    copy : sequence of str or "all"
-        Other columns to copy. "all" copies every column of plain values, whatever is in it, and leaves out the point's,
-        geometries, structs, lists and bytes; see `copied_columns`. A geometry cannot be named.
-    outside : "clamp", "drop" or "error"
-        What becomes of points outside the box: taken to its nearest point, left out, or an error.
-    keep_input : bool
-        Copy the true coordinates, under names that begin with `true_`. The answer is then not private.
+    columns, **options :
+        The fields of `Options`: `coordinates`, `copy`, `outside`, `keep_input`.
 
     Returns
     -------
@@ -344,26 +314,11 @@ def perturb_batch(
         and `lat`, or `x`, `y`, …, or `geometry`, and what was copied. Rows keep their order; where there was no point,
         there is no output.
     """
-    return Perturbation.of(
-        mechanism,
-        batch.schema,
-        columns,
-        coordinates=coordinates,
-        copy=copy,
-        outside=outside,
-        keep_input=keep_input,
-    )(batch)
+    return Perturbation.of(mechanism, batch.schema, Options(columns, **options))(batch)
 
 
 def perturb_stream(
-    mechanism: Mechanism,
-    data: Any,
-    columns: Sequence[str] | None = None,
-    *,
-    coordinates: str | None = None,
-    copy: Sequence[str] | str = (),
-    outside: str = "clamp",
-    keep_input: bool = False,
+    mechanism: Mechanism, data: Any, columns: Sequence[str] | None = None, **options: Any
 ) -> pa.RecordBatchReader:
     """Draw an output for every row of a table of any library that speaks Arrow, in bounded memory.
 
@@ -371,7 +326,7 @@ def perturb_stream(
     ----------
     data : any object with an Arrow stream
         A table of pandas (2.2 or newer), polars or DuckDB, `GeoDataFrame.to_arrow()`, a pyarrow table or reader.
-    mechanism, columns, coordinates, copy, outside, keep_input :
+    mechanism, columns, **options :
         As in `perturb_batch`.
 
     Returns
@@ -381,15 +336,7 @@ def perturb_stream(
         last, whatever the batches of `data` are.
     """
     reader = pa.RecordBatchReader.from_stream(data)
-    perturbation = Perturbation.of(
-        mechanism,
-        reader.schema,
-        columns,
-        coordinates=coordinates,
-        copy=copy,
-        outside=outside,
-        keep_input=keep_input,
-    )
+    perturbation = Perturbation.of(mechanism, reader.schema, Options(columns, **options))
     schema = perturbation.schema(reader.schema)
     return pa.RecordBatchReader.from_batches(schema, _perturbed(perturbation, reader, schema))
 
@@ -398,21 +345,17 @@ def _perturbed(
     perturbation: Perturbation, batches: Iterable[pa.RecordBatch], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     if perturbation.copying.plain_only and (words := suspicion(perturbation.copy)) is not None:
-        _warn(words)
-    for table in rechunked(_placed(perturbation, batches), schema, CHUNK_ROWS):
+        python_warning(words)
+    for table in rechunked(_placed(perturbation, batches), schema, limits.CHUNK_ROWS):
         yield from table.to_batches()
 
 
 def _placed(perturbation: Perturbation, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    watch = Watch(_warn)
+    watch = Watch(python_warning)
     for batch in batches:
         for drawn, counts in perturbation.drawn(batch, watch.total.rows_in):
             watch.add(counts)
             yield perturbation.place(drawn)
-
-
-def _warn(words: str) -> None:
-    warnings.warn(words, stacklevel=2)
 
 
 def _turned(lon: FloatArray) -> FloatArray:

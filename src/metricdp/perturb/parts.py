@@ -1,7 +1,8 @@
-"""What an unfinished job leaves in a hidden folder beside its output, so that it can go on after a kill.
+"""What an unfinished job keeps in a hidden folder beside its output, so that it can go on after a kill.
 
-The true coordinates are never in there, unless the output is to have them too. How long parts are follows the bytes
-of the input, coordinates among them, which the output's chunks do not. So the folder is its owner's alone.
+The true coordinates are never in it, unless the output is to have them too. But the lengths of parts depend on the
+bytes of the input, those of coordinates included, as the lengths of the output's chunks do not. So nobody but the
+owner may read the folder.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ from typing import IO, Any
 import pyarrow as pa
 
 from metricdp._atomic import atomic_file
-from metricdp._validation import reject
 from metricdp.errors import InvalidInputError
-from metricdp.perturb.counts import Counts
+from metricdp.perturb.summary import Counts
 
 try:
     import fcntl
@@ -32,10 +32,10 @@ _JOB, _LOCK, _DRAFT, _COUNTS = "job.json", "lock", "draft", b"metricdp"
 
 
 class JobFolder:
-    """A folder of one job: what the job is, and that one process at a time works on it.
+    """The folder of one job: it says what the job is, and lets one process at a time work on it.
 
-    Nobody but the user who runs the job may read or write it. One that others have made, or a link to another place,
-    is refused: its files would be removed, or taken for what was drawn.
+    Nobody but the user who runs the job may read or write it. A folder that somebody else has made, or a link, is
+    refused: its files would be removed, or taken for what was drawn.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -43,11 +43,11 @@ class JobFolder:
         self._lock: IO[bytes] | None = None
 
     def exists(self) -> bool:
-        """Whether an earlier run was cut off."""
+        """Whether there is an unfinished run."""
         return os.path.lexists(self.folder)
 
     def begin(self, job: dict[str, Any]) -> None:
-        """Start from nothing; `job` says what this is the folder of."""
+        """Start with an empty folder; `job` says what is done to what."""
         try:
             self.folder.mkdir(mode=0o700)
         except FileExistsError:
@@ -61,24 +61,33 @@ class JobFolder:
         sync(self.folder)
 
     def reopen(self, job: dict[str, Any]) -> None:
-        """Go on with what is there, after a look at whether it was the same job."""
+        """Go on with what is there if it belongs to the same job.
+
+        Raises
+        ------
+        InvalidInputError
+            If the input, the mechanism or the options have changed.
+        """
         _require_own(self.folder)
         self._hold()
         try:
             earlier = json.loads((self.folder / _JOB).read_bytes())
         except FileNotFoundError:
-            # It was cut off before it had begun.
+            # The earlier run was killed before it could write what it was.
             self.begin(job)
             return
         except (OSError, ValueError):
             earlier = {}
         if changed := [name for name, value in job.items() if earlier.get(name) != value]:
             self.release()
-            rule = "used with the same input, mechanism and options as before (or start anew with --overwrite)"
-            raise reject("resume", rule, f"another {', '.join(changed)}")
+            msg = (
+                f"The unfinished run in {self.folder} had another {', '.join(changed)}; give `resume` the same input, "
+                "mechanism and options, or remove that folder to start anew."
+            )
+            raise InvalidInputError(msg)
 
     def discard(self) -> None:
-        """Remove everything at once: a cut must not leave a part of it, which would pass for the whole."""
+        """Remove the folder. It is renamed first: what a kill leaves of it must not pass for the parts of a job."""
         aside = self.folder.with_name(self.folder.name + ".old")
         if aside.is_symlink() or aside.is_file():
             aside.unlink()
@@ -101,29 +110,30 @@ class JobFolder:
         try:
             if fcntl is not None:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever held it may have removed the folder just now.
+            # The process that held the lock before may have removed the folder just now.
             free = self.folder.exists()
         except BlockingIOError:
             free = False
         if not free:
             self.release()
-            raise reject("OUT", "written by one run at a time", "an output that another run is writing")
+            msg = f"Another run is writing the output that {self.folder} belongs to; wait until it ends."
+            raise InvalidInputError(msg)
 
 
 def _require_own(folder: Path) -> None:
-    """Refuse what is not a folder of this user alone."""
+    """Refuse anything but a folder that belongs to this user and that nobody else can open."""
     found = folder.lstat()
     own = not hasattr(os, "geteuid") or (found.st_uid == os.geteuid() and not found.st_mode & 0o077)
     if not (stat.S_ISDIR(found.st_mode) and own):
-        msg = f"{folder} is no folder of this user's alone, so no earlier run of this user has made it; remove it."
+        msg = f"{folder} is not a folder of this user's alone, so no earlier run of this user has made it; remove it."
         raise InvalidInputError(msg)
 
 
 class Parts(JobFolder):
-    """What a job has drawn so far, each part written through to the disk before it counts.
+    """What a job has drawn so far, in parts that are on disk.
 
-    A part is there or not, whatever kills the process: it gets its name after its last byte has reached the disk. Parts
-    count from the first one without a gap, so the rows that they stand for are the first rows of the input.
+    A part gets its name after its last byte has reached the disk, so a kill never leaves half of one. Parts are
+    numbered without gaps, so their rows are the first rows of the input.
     """
 
     def __init__(self, target: Path) -> None:
@@ -137,7 +147,7 @@ class Parts(JobFolder):
         return self.folder / _DRAFT
 
     def stored(self) -> list[tuple[Path, Counts]]:
-        """Return the parts that are there, with the counts of their rows."""
+        """Return the parts on disk, with the counts of their rows."""
         found: list[tuple[Path, Counts]] = []
         while (path := self._part(len(found))).exists():
             found.append((path, _read_counts(path)))
@@ -145,7 +155,7 @@ class Parts(JobFolder):
         return found
 
     def store(self, table: pa.Table, counts: Counts) -> None:
-        """Write one more part through to the disk."""
+        """Write one more part, and wait until it has reached the disk."""
         note = {_COUNTS: json.dumps(dataclasses.asdict(counts)).encode()}
         schema = table.schema.with_metadata(note)
         with atomic_file(self._part(self._count)) as stream, pa.ipc.new_file(stream, schema) as writer:
@@ -153,7 +163,7 @@ class Parts(JobFolder):
         self._count += 1
 
     def publish(self) -> None:
-        """Give the draft its name once it has reached the disk, and forget the parts."""
+        """Give the draft the output's name once it has reached the disk, and remove the parts."""
         sync(self.draft)
         self.draft.replace(self.target)
         sync(self.target.parent)
@@ -174,7 +184,7 @@ def _read_counts(path: Path) -> Counts:
         with pa.OSFile(str(path)) as file:
             return Counts(**json.loads(pa.ipc.open_file(file).schema.metadata[_COUNTS]))
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
-        msg = f"The part {path} of an earlier run is damaged; start anew with --overwrite."
+        msg = f"The part {path} of an earlier run is damaged; start anew with `overwrite`."
         raise InvalidInputError(msg) from None
 
 

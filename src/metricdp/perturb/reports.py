@@ -1,4 +1,4 @@
-"""How what a mechanism draws becomes columns: numbers of outputs, or places where there is no list of outputs."""
+"""Turn what a mechanism draws into columns: numbers of outputs, or places if it has no list of outputs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from numpy.typing import NDArray
 
 from metricdp._validation import FloatArray
 from metricdp.mechanisms.base import Mechanism
-from metricdp.perturb.geometry import wkb_points
+from metricdp.perturb.geometries import wkb_points
 
-__all__ = ["GEOMETRY", "NOISE", "Places", "Reports", "reports_of"]
+__all__ = ["GEOMETRY", "Places", "Reports", "reports_of"]
 
 OUTPUT_ID, GEOMETRY = "output_id", "geometry"
-
-# The kind of mechanisms whose `sample` returns coordinates instead of numbers of outputs.
-NOISE = "noise"
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class Places:
 
 
 class Reports(Protocol):
-    """What is kept of draws, in parts of a job, and what is shown of them, in the output."""
+    """How draws are kept in the parts of a job, and how they are shown in the output."""
 
     @property
     def drawn_fields(self) -> list[pa.Field]:
@@ -102,7 +99,7 @@ class _OutputReports:
 
 
 @dataclass(frozen=True)
-class _NoiseReports:
+class _PlaceReports:
     """A report is a place, kept as it is shown."""
 
     places: Places
@@ -129,4 +126,4 @@ class _NoiseReports:
 
 def reports_of(places: Places) -> Reports:
     """Return how the reports of the places' mechanism are kept and shown."""
-    return _NoiseReports(places) if places.mechanism.kind == NOISE else _OutputReports(places)
+    return _OutputReports(places) if places.mechanism.has_outputs else _PlaceReports(places)

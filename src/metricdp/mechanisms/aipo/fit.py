@@ -11,19 +11,19 @@ from scipy import sparse
 
 from metricdp._clock import Clock
 from metricdp._validation import FloatArray, integer, positive, reject
-from metricdp.errors import SolverError
+from metricdp.errors import InvalidInputError, SolverError
 from metricdp.geometry.grid import Grid
 from metricdp.geometry.lattice import lattice_step
-from metricdp.mechanisms.aipo.budget_split import (
+from metricdp.mechanisms.aipo.mechanism import LogConvex, interpolate, rounding_cost
+from metricdp.mechanisms.aipo.program import approx_apo, memory_estimate_gb, neighbour_inequalities, surrogate_cost
+from metricdp.mechanisms.aipo.proof import certified_ratio
+from metricdp.mechanisms.aipo.split import (
     budgets_from_shares,
     compose,
     equal_shares,
     search_scale,
     search_shares,
 )
-from metricdp.mechanisms.aipo.mechanism import LogConvex, interpolate, rounding_cost
-from metricdp.mechanisms.aipo.program import approx_apo, memory_estimate_gb, neighbour_inequalities, surrogate_cost
-from metricdp.mechanisms.aipo.proof import certified_ratio
 from metricdp.mechanisms.options import GridOptions, common_fields, require_memory, spendable
 from metricdp.optimise.engines import Solution, solve
 from metricdp.optimise.programs import Program
@@ -90,7 +90,7 @@ def fit_aipo_relaxed(problem: Problem, epsilon: float, options: AipoOptions) -> 
 
 
 def _designed(problem: Problem, epsilon: float, method: str, options: AipoOptions) -> LogConvex:
-    """Design a log-convex mechanism (the paper's steps 1 and 2); `method` names the variant."""
+    """Design a log-convex mechanism (steps 1 and 2 of the paper); `method` names the variant."""
     shape = tuple(count + 1 for count in options.cells_per_axis(problem.n_axes))
     require_memory(
         memory_estimate_gb(shape, problem.n_outputs),
@@ -98,7 +98,8 @@ def _designed(problem: Problem, epsilon: float, method: str, options: AipoOption
         "take fewer `cells`",
     )
     if method == "aipo-r" and options.scale != _PUBLISHED_SCALE:
-        raise reject("scale", "left out for 'aipo-r', which spends all of epsilon on every axis", repr(options.scale))
+        msg = "`scale` does not apply to method 'aipo-r', which spends all of epsilon on every axis; leave it out."
+        raise InvalidInputError(msg)
     total = options.first_scale * _spendable(problem, epsilon)
     common = common_fields(problem, epsilon, method)
     design = _Design(problem, options.grid(problem), options, Clock(options.time_limit), common)
@@ -154,7 +155,7 @@ class _Design:
         return LogConvex(**self.common, report=report, grid=self.grid, log_table=np.log(table))
 
     def true_loss(self, table: FloatArray) -> float:
-        """Return the loss of the normalised interpolant: the objective of APO (Definition 7)."""
+        """Return the loss of the normalised interpolant, which is the objective of Definition 7 (APO)."""
         rows = interpolate(self.weights, np.log(table))
         return float(self.problem.prior @ np.einsum("ik,ik->i", rows, self.problem.loss))
 
@@ -201,7 +202,7 @@ class _Design:
             self.loss, self.table, self.budgets, self.facts = found.loss, found.table, found.budgets, found.facts
 
     def refine(self, rounds: int = 30) -> None:
-        """Descend on APO by sequential linear programs in a shrinking trust region.
+        """Descend on APO (Definition 7) by sequential linear programs in a shrinking trust region.
 
         The constraints stay those of Approx-APO; each step minimises the gradient of the true loss with every
         entry kept within a factor 1 + radius. A step is taken only if the true loss falls.
@@ -245,7 +246,7 @@ class _Design:
         return np.asarray(self.weights.T @ pull) / self.table
 
     def _repaired(self, program: Program, solution: Solution) -> tuple[FloatArray, float]:
-        """Return a feasible table: the solver's, mended, or uniform where that is better or all there is."""
+        """Return a feasible table: the solver's, repaired, or uniform if that is better or the solver has none."""
         uniform = np.full(program.cost.shape, 1 / program.n_columns)
         if solution.table is None or not np.isfinite(solution.table).all():
             if solution.status.usable:  # stopped before it had a point

@@ -23,7 +23,7 @@ __all__ = ["LogConvex", "interpolate", "rounding_cost"]
 # The interpolation of a point takes 2^N anchors.
 _MOST_AXES = 8
 
-# Logarithms that leave no digits to those of a row's differences.
+# Larger logarithms are refused: their differences within a row would have too few correct digits.
 _LARGEST_LOG = 1e6
 
 # Logarithms of one row may differ by so much before exp underflows.
@@ -31,7 +31,7 @@ _WIDEST_ROW = 700.0
 
 
 def interpolate(weights: sparse.csr_array, log_table: FloatArray) -> FloatArray:
-    """Definitions 5 and 6: ln f_k(x) = Σ_γ w_γ(x) ln Z_γk, then normalised over k (in log space)."""
+    """Definition 5 and Definition 6: ln f_k(x) = Σ_γ w_γ(x) ln Z_γk, then normalised over k (in log space)."""
     rows = _relative_weights(weights, log_table)
     rows /= rows.sum(axis=1, keepdims=True)
     return rows
@@ -78,6 +78,7 @@ class LogConvex(Mechanism):
     grid: Grid
     log_table: FloatArray
 
+    # Fixed by the file format. The methods that design this kind are "aipo", "aipo-e" and "aipo-r".
     kind: ClassVar[str] = "log-convex"
 
     def __post_init__(self) -> None:
@@ -133,5 +134,5 @@ class LogConvex(Mechanism):
         if log_table.shape != shape:
             raise reject("log_table", f"of shape (anchors, outputs) = {shape}", log_table.shape)
         if np.abs(log_table).max() > _LARGEST_LOG:
-            raise reject("log_table", f"between -{_LARGEST_LOG:g} and {_LARGEST_LOG:g}", "larger numbers")
+            raise reject("log_table", f"between -{_LARGEST_LOG:g} and {_LARGEST_LOG:g}", f"{np.abs(log_table).max():g}")
         return cls(**common, grid=grid, log_table=log_table)

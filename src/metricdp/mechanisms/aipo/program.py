@@ -36,7 +36,7 @@ def neighbour_inequalities(grid: Grid, budgets: FloatArray, n_outputs: int) -> s
         lower = sparse.eye_array(count, count + 1, k=0)
         upper = sparse.eye_array(count, count + 1, k=1)
         for this, other in ((lower, upper), (upper, lower)):
-            blocks.append(along_axis(shrink @ this - other, axis, grid.shape))
+            blocks.append(along_axis(shrink @ this - other, axis, grid.anchor_shape))
     return sparse.csr_array(sparse.kron(sparse.vstack(blocks), sparse.eye_array(n_outputs)))
 
 

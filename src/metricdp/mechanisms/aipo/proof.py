@@ -1,4 +1,4 @@
-"""Proof for log-convex mechanisms: by slopes between neighbouring anchors, or by branch and bound within cells."""
+"""Proof for log-convex mechanisms: by Theorem 2 and Proposition 3, or by branch and bound within cells."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["certified_ratio", "prove"]
 # Half-lengths of the pairs tried where a proof fails, in cells.
 _HALF_LENGTHS = (0.2, 0.05, 1e-2, 1e-3, 1e-4)
 
-# A pair shorter than this many lattice steps would measure the lattice.
+# Shorter pairs, in lattice steps, would show the rounding to the lattice rather than the slope.
 _LEAST_STEPS = 64
 
 

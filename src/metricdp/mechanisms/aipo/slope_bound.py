@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from metricdp._chunks import NUMBERS_AT_ONCE, chunks
 from metricdp._validation import FloatArray
 from metricdp.certificates.claims import ROUNDOFF
 from metricdp.geometry.grid import Grid
@@ -30,7 +30,7 @@ from metricdp.geometry.norms import dual_exponent, norm
 
 __all__ = ["Steepest", "steepest_slope"]
 
-# A box whose bound is within this share of the steepest slope seen has nothing to add.
+# A box whose bound is within this share of the steepest slope seen is not divided further.
 _TOLERANCE = 1e-3
 
 # Each round halves every open box once, so corners are multiples of 2^-48 of a cell and exact as floats.
@@ -40,7 +40,6 @@ _ROUNDS = 48
 # dimensions take less than a million of the former and a few thousand of the latter.
 _WORK = 2**28
 _MOST_BOXES = 2**18
-_CHUNK_NUMBERS = 2**19
 
 # Relative rounding error of `norm`: quotients, powers (the root divides what they lose by the exponent) and a sum of N.
 _NORM_ERROR = 64 * ROUNDOFF
@@ -130,7 +129,7 @@ class _Cells:
         n_axes = grid.n_axes
         corners = np.array(list(itertools.product((0, 1), repeat=n_axes)))
         place = np.stack(np.unravel_index(np.arange(int(np.prod(grid.cells))), grid.cells), axis=-1)
-        anchor = np.ravel_multi_index(tuple((place[:, None, :] + corners).transpose(2, 0, 1)), grid.shape)
+        anchor = np.ravel_multi_index(tuple((place[:, None, :] + corners).transpose(2, 0, 1)), grid.anchor_shape)
         sides = np.stack([np.diff(points)[place[:, axis]] for axis, points in enumerate(grid.breakpoints)], axis=1)
         logs = log_table[anchor]
         slopes = np.stack([_differences(logs, sides, axis) for axis in range(n_axes)], axis=1)
@@ -206,14 +205,10 @@ class _Found:
 
 
 def _bounds(cells: _Cells, boxes: _Boxes, q: float) -> _Found:
-    parts = [_bounds_of_few(cells, boxes.part(part), q) for part in _chunks(len(boxes.cell), cells.numbers_per_box)]
+    few = chunks(len(boxes.cell), cells.numbers_per_box, NUMBERS_AT_ONCE // 4)
+    parts = [_bounds_of_few(cells, boxes.part(part), q) for part in few]
     names = ("lower", "upper", "corner", "output", "axis")
     return _Found(*[np.concatenate([getattr(part, name) for part in parts]) for name in names])
-
-
-def _chunks(count: int, numbers_each: int) -> Iterator[slice]:
-    step = max(1, _CHUNK_NUMBERS // numbers_each)
-    return (slice(start, start + step) for start in range(0, count, step))
 
 
 def _bounds_of_few(cells: _Cells, boxes: _Boxes, q: float) -> _Found:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from metricdp._chunks import chunks
 from metricdp._clock import Clock
 from metricdp._validation import fraction
 from metricdp.mechanisms.exponential.mechanism import Exponential
@@ -16,9 +17,6 @@ from metricdp.mechanisms.options import ClosedFormOptions, common_fields, spenda
 from metricdp.problem import Problem
 
 __all__ = ["TruncatedOptions", "fit_em", "fit_em_remap", "fit_tem"]
-
-# Records whose rows are held at once while posteriors are summed.
-_CHUNK_NUMBERS = 2**21
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +42,8 @@ def fit_em(problem: Problem, epsilon: float, options: ClosedFormOptions) -> Expo
 def fit_tem(problem: Problem, epsilon: float, options: TruncatedOptions) -> Exponential:
     """Build the truncated exponential mechanism (Carvalho et al. 2021): EM with the distance clipped at γ.
 
-    Where γ would not be positive (one output, or a large `beta`) every output is beyond it: the choice is
-    uniform.
+    Where γ would not be positive (one output, or a large `beta`) it is 0: all outputs are equally far, and the choice
+    is uniform.
     """
     odds = (1 - options.beta) * (problem.n_outputs - 1) / options.beta
     clip = 2 / epsilon * math.log(max(odds, 1.0))
@@ -82,9 +80,7 @@ def _exponential(
 def _bayes_labels(problem: Problem, mechanism: Exponential) -> NDArray[np.intp]:
     """Return argmin_k Σ_x π(x) z_j(x) L(x, y_k) for every draw j (Chatzikokolakis et al. 2017)."""
     cost = np.zeros((problem.n_outputs, problem.n_outputs))
-    step = max(1, _CHUNK_NUMBERS // problem.n_outputs)
-    for start in range(0, problem.n_records, step):
-        part = slice(start, start + step)
+    for part in chunks(problem.n_records, problem.n_outputs):
         rows = mechanism.probabilities(problem.records[part])
         # Subtract each record's minimum loss: the argmin does not change and cancellation is avoided.
         regret = problem.loss[part] - problem.loss[part].min(axis=1, keepdims=True)

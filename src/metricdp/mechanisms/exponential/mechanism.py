@@ -62,7 +62,9 @@ class Exponential(Mechanism):
         """
         extent = float(norm(self.bounds[1] - self.bounds[0], self.p))
         reach = float(norm(self.outputs - self.bounds.mean(axis=0), self.p).max()) + extent
-        return 2.0**-53 * (self.rate * reach * (self.bounds.shape[1] + 4) + 2 * self.n_outputs + 16)
+        # Distances of a general p take two powers, which count as within four units in the last place like exp.
+        roundings = self.bounds.shape[1] + (4 if self.p in (1, 2, math.inf) else 24)
+        return 2.0**-53 * (self.rate * reach * roundings + 2 * self.n_outputs + 16)
 
     def _rows(self, points: FloatArray) -> FloatArray:
         distance = pairwise_distances(points, self.outputs, self.p)

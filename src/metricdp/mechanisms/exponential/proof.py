@@ -1,4 +1,4 @@
-"""Proof for the exponential mechanism: the stored rate says it all, by the triangle inequality."""
+"""Proof for the exponential mechanism: the stored rate bounds all ratios, by the triangle inequality."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def prove(mechanism: Exponential) -> Finding:
     reason = (
         f"Weights decay with distance at {float(ratio) / 2:.6g} of epsilon, and normalising them at most doubles that; "
         "what is done to a draw afterwards is post-processing. Probabilities are computed in floating point, which is "
-        "counted in r. Assumed: the random bits are uniform, and the platform's exp is within four units in the last "
-        "place."
+        "counted in r. Assumed: the random bits are uniform, and the platform's exp and pow are within four units in "
+        "the last place."
     )
     claim = proved(mechanism, reason)
     return Finding(holds=True, claim=claim, worst_ratio=float(ratio), worst_where={}, checked=1)

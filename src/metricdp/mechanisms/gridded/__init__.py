@@ -1,4 +1,4 @@
-"""One row for each cell of a grid (LP, ConstOPT): for comparison, not private across the borders of cells."""
+"""One row for each cell of a grid (lp, copt): for comparison, not private across the borders of cells."""
 
 from metricdp.mechanisms.family import Family, Method
 

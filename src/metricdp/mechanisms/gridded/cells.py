@@ -1,4 +1,4 @@
-"""A problem seen from the centres of grid cells, which is all that LP and ConstOPT look at."""
+"""A problem seen from the centres of grid cells, which is all that lp and copt look at."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Cells:
         return self._axis_pairs() if p == 1 else nearest_pairs(self.centres, p, START_NEIGHBOURS)
 
     def _axis_pairs(self) -> NDArray[np.intp]:
-        numbers = np.arange(len(self.centres)).reshape([count - 1 for count in self.grid.shape])
+        numbers = np.arange(len(self.centres)).reshape(self.grid.cells)
         steps = []
         for axis in range(self.grid.n_axes):
             ahead = np.moveaxis(numbers, axis, 0)

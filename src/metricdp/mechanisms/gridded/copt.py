@@ -1,4 +1,4 @@
-"""ConstOPT (Imola et al. 2022): a linear program near each output, the exponential mechanism elsewhere."""
+"""Method copt, ConstOPT of Imola et al. (2022): a linear program near each output, exponential elsewhere."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CoptOptions(GridOptions):
 
 
 def fit_copt(problem: Problem, epsilon: float, options: CoptOptions) -> Cellwise:
-    """Solve for ConstOPT's weights, normalise their rows, and repair what rounding broke between centres."""
+    """Solve for the weights, normalise their rows, and repair what rounding broke between centres."""
     clock = Clock(options.time_limit)
     cells = Cells.lay(problem, options)
     budget = spendable(epsilon)

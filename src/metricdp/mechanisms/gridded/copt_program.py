@@ -1,4 +1,4 @@
-"""The linear program of ConstOPT: free weights near each output, the exponential mechanism elsewhere."""
+"""The linear program of copt (ConstOPT): free weights near each output, the exponential mechanism elsewhere."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def weights_program(
     slope: float,
     nearest: int,
 ) -> WeightsProgram:
-    """Return ConstOPT's program for the weights P_uv = S_u Q_uv of inputs u and outputs v.
+    """Return the program of copt for the weights P_uv = S_u Q_uv of inputs u and outputs v.
 
     Parameters
     ----------

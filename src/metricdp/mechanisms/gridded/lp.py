@@ -1,4 +1,4 @@
-"""LP (Bordenabe et al. 2014): the optimal mechanism between the centres of cells, and only between them."""
+"""Method lp (Bordenabe et al. 2014): the optimal mechanism between the centres of cells, and only between them."""
 
 from __future__ import annotations
 

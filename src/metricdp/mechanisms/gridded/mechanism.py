@@ -1,4 +1,4 @@
-"""Mechanisms that know only the cell of a point: the discretised mechanisms of the field (LP, ConstOPT)."""
+"""Mechanisms that see only the cell of a point: the discretised mechanisms of the field, lp and copt (ConstOPT)."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ class Cellwise(Mechanism):
 
     Guarantee
     ---------
-    Whatever holds between the rows holds between cell *centres* only. Two points a hair apart on the two
-    sides of a cell border use different rows, so unless all rows are equal the mechanism is NOT (ε,
-    d_p)-mDP on the continuum, for any ε; `metricdp.certify` shows the pair that breaks it most.
+    Privacy between the rows is privacy between cell *centres* only. Two points on the two sides of a cell border can be
+    arbitrarily close and use different rows, so unless all rows are equal the mechanism is NOT (ε, d_p)-mDP on the
+    continuum, for any ε; `metricdp.certify` shows the pair that breaks it most.
     """
 
     grid: Grid
     table: FloatArray
 
+    # Fixed by the file format. The methods that design this kind are "lp" and "copt".
     kind: ClassVar[str] = "cellwise"
 
     def _rows(self, points: FloatArray) -> FloatArray:
@@ -60,5 +61,5 @@ class Cellwise(Mechanism):
         if rows.shape != shape:
             raise reject("table", f"of shape (cells, outputs) = {shape}", rows.shape)
         if not (rows.min() >= 0 and np.abs(rows.sum(axis=1) - 1).max() <= _SUM_TOLERANCE):
-            raise reject("table", "non-negative with rows that sum to 1", "other numbers")
+            raise reject("table", "non-negative with rows that sum to 1", "rows that are not")
         return cls(**common, grid=grid, table=rows)

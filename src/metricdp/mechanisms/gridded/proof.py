@@ -1,4 +1,4 @@
-"""Counterexample for cellwise mechanisms: two points a hair apart on the two sides of a cell border."""
+"""Counterexample for cellwise mechanisms: two points very close to each other on the two sides of a cell border."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from metricdp.mechanisms.gridded.mechanism import Cellwise
 
 __all__ = ["prove"]
 
-# How far apart the points shown are, as a share of the smallest cell side. The ratio grows without bound as
-# it shrinks; this is small enough to convict and large enough to compute with.
-_HAIR = 1e-6
+# How far apart the points shown are, as a share of the smallest cell side. The ratio grows without bound as it shrinks;
+# this is small enough to show a violation and large enough to compute with.
+_APART = 1e-6
 
-# Stands for a jump that the logarithms' own rounding hides.
+# Taken as the size of a jump that is smaller than the rounding of the logarithms.
 _LEAST_JUMP = 5e-324
 
 
 def prove(mechanism: Cellwise) -> Finding:
     """Show that a jump of |ln z_k| between cells that touch breaks mDP, unless there is none anywhere.
 
-    Cells that share a corner, diagonal ones too, hold points as close to each other as one likes, so
-    any difference between their rows is an unbounded ratio.
+    Cells that share a corner, diagonal ones too, hold points that are arbitrarily close to each other, so any
+    difference between their rows is an unbounded ratio.
     """
     logs = _logs(mechanism.table)
     jump, checked = 0.0, 0
@@ -67,7 +67,7 @@ def _touching(
     mechanism: Cellwise,
 ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]]:
     """Yield all pairs of cells that share a corner: their places on the grid and their numbers."""
-    shape = tuple(count - 1 for count in mechanism.grid.shape)
+    shape = mechanism.grid.cells
     places = np.stack(np.unravel_index(np.arange(int(np.prod(shape))), shape), axis=1)
     for offset in itertools.product((-1, 0, 1), repeat=len(shape)):
         if offset <= (0,) * len(shape):
@@ -84,14 +84,14 @@ def _across(
 ) -> tuple[float, dict[str, Any]]:
     """Return the ratio of two points of two touching cells, from their actual probabilities."""
     pair = np.empty((2, len(here)))
-    hair = _HAIR * min(float(np.diff(edges).min()) for edges in mechanism.grid.breakpoints)
+    apart = _APART * min(float(np.diff(edges).min()) for edges in mechanism.grid.breakpoints)
     for axis, edges in enumerate(mechanism.grid.breakpoints):
         if here[axis] == there[axis]:
             pair[:, axis] = (edges[here[axis]] + edges[here[axis] + 1]) / 2
         else:
             # A border belongs to the upper cell.
             border = edges[max(here[axis], there[axis])]
-            pair[int(here[axis] > there[axis]), axis] = border - hair
+            pair[int(here[axis] > there[axis]), axis] = border - apart
             pair[int(here[axis] < there[axis]), axis] = border
     logs = _logs(mechanism.probabilities(pair)[:, output])
     distance = float(norm(pair[1] - pair[0], mechanism.p))

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from metricdp._chunks import DRAWS_AT_ONCE
 from metricdp._validation import FloatArray, finite_array, positive, reject
 from metricdp.drawing.randomness import RandomSource
 from metricdp.errors import InvalidInputError
@@ -19,8 +20,8 @@ from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.laplace.mixture_mass import MixtureMass
 from metricdp.mechanisms.laplace.planar_mass import PlanarMass, count_panels
 from metricdp.mechanisms.laplace.product_mass import ProductMass
-from metricdp.mechanisms.laplace.squares import Lattice
-from metricdp.mechanisms.noise.exact import DRAWN_AT_ONCE, MOST_AXES, LatticeNoise, noise_on, noise_step
+from metricdp.mechanisms.laplace.squares import Squares
+from metricdp.mechanisms.noise.exact import MOST_AXES, LatticeNoise, noise_on, noise_step
 from metricdp.mechanisms.remap import checked_labels
 from metricdp.mechanisms.tails import raise_tails
 
@@ -104,6 +105,7 @@ class LatticeLaplace(Mechanism):
     window: FloatArray
     labels: NDArray[np.intp]
 
+    # Fixed by the file format. The methods that design this kind are "laplace" and "laplace-remap".
     kind: ClassVar[str] = "lattice-laplace"
 
     def __post_init__(self) -> None:
@@ -118,7 +120,7 @@ class LatticeLaplace(Mechanism):
 
     @cached_property
     def frame(self) -> NoiseFrame:
-        """The coordinates of the lattice."""
+        """The coordinates in which the squares lie."""
         return NoiseFrame.of(self.p, self.bounds.shape[1])
 
     @property
@@ -127,9 +129,9 @@ class LatticeLaplace(Mechanism):
         return self.frame.order == 1 or (self.frame.order == 2 and len(self.frame.matrix) == 2)
 
     @cached_property
-    def lattice(self) -> Lattice:
-        """The squares that noisy points are snapped to."""
-        return Lattice(self.window, self.labels.shape)
+    def squares(self) -> Squares:
+        """The squares into which noisy points fall."""
+        return Squares(self.window, self.labels.shape)
 
     @cached_property
     def step(self) -> float:
@@ -147,7 +149,7 @@ class LatticeLaplace(Mechanism):
 
     @property
     def _drawn_at_once(self) -> int:
-        return DRAWN_AT_ONCE
+        return DRAWS_AT_ONCE
 
     def snap(self, points: FloatArray) -> FloatArray:
         """Return the lattice points that stand for points of the box."""
@@ -158,17 +160,17 @@ class LatticeLaplace(Mechanism):
 
     def _draw(self, points: FloatArray, source: RandomSource) -> NDArray[np.intp]:
         noisy = self.step * (to_integers(points, self.step) + self.noise.draw(len(points), source)).astype(np.float64)
-        return np.asarray(self.labels.ravel()[self.lattice.snap(self.frame.enter(noisy))])
+        return np.asarray(self.labels.ravel()[self.squares.square_of(self.frame.enter(noisy))])
 
     @cached_property
     def _mass(self) -> PlanarMass | ProductMass | MixtureMass:
         order = self.frame.order
         if order == 1:
-            return ProductMass(self.lattice, self.labels, self.rate, self.n_outputs)
+            return ProductMass(self.squares, self.labels, self.rate, self.n_outputs)
         if self.has_closed_form:
             box = self.frame.box(self.bounds)
-            return PlanarMass(self.lattice, self.labels, self.rate, self.n_outputs, box)
-        return MixtureMass(self.lattice, self.labels, self.rate, self.n_outputs, order)
+            return PlanarMass(self.squares, self.labels, self.rate, self.n_outputs, box)
+        return MixtureMass(self.squares, self.labels, self.rate, self.n_outputs, order)
 
     @cached_property
     def _possible(self) -> NDArray[np.bool_]:
@@ -179,7 +181,7 @@ class LatticeLaplace(Mechanism):
         return {"cells": list(self.labels.shape)}
 
     def settings(self) -> dict[str, Any]:
-        """Return the rate, the lattice and its labels."""
+        """Return the rate, the window of the squares and their labels."""
         return {"rate": self.rate, "window": self.window, "labels": self.labels}
 
     @classmethod
@@ -196,7 +198,7 @@ class LatticeLaplace(Mechanism):
             raise reject("rate", f"at most {_WIDEST / extent:.6g} for a window this wide", rate)
         mechanism = cls(**common, rate=rate, window=window, labels=labels)
         if mechanism.has_closed_form and mechanism.frame.order == 2:
-            panels = count_panels(labels, mechanism.lattice, rate, mechanism.frame.box(mechanism.bounds))
+            panels = count_panels(labels, mechanism.squares, rate, mechanism.frame.box(mechanism.bounds))
             if panels > _MOST_PANELS:
                 raise reject("labels", f"of at most {_MOST_PANELS:,} panels between unequal squares", f"{panels:,}")
         return mechanism

@@ -11,20 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse, special
 
+from metricdp._chunks import NUMBERS_AT_ONCE, items_at_once, slices
 from metricdp._validation import FloatArray, norm_order, positive, reject
 from metricdp.errors import ProblemTooLargeError
 from metricdp.geometry.norms import norm
-from metricdp.mechanisms.laplace.product_mass import Runs, unbounded_lines
-from metricdp.mechanisms.laplace.squares import Lattice
+from metricdp.mechanisms.laplace.product_mass import Runs
+from metricdp.mechanisms.laplace.squares import Squares
 from metricdp.mechanisms.remap import merge_columns
 
-__all__ = ["LARGEST_LATTICE", "MixtureMass"]
+__all__ = ["MOST_SQUARES", "MixtureMass"]
 
 # Every square may be a run of its own, and a run costs some ten bytes per point and up to 100 ns per node.
-LARGEST_LATTICE = 2**24
+MOST_SQUARES = 2**24
 
-# Numbers held at once for a group of points, and in the buffers of the innermost loop, which stay in the cache.
-_CHUNK_NUMBERS, _BLOCK_NUMBERS, _MOST_POINTS = 2**19, 2**15, 32
+# Numbers held at once for a group of points, the most points of a group, and numbers in the buffers of the innermost
+# loop, which stay in the processor's cache.
+_GROUP_NUMBERS, _MOST_POINTS, _BLOCK_NUMBERS = NUMBERS_AT_ONCE // 4, 32, 2**15
 
 # Probabilities below e^-700 are not told apart (`raise_tails`), so the noise's density must be right up to the
 # distance 700 / rate, or as far as the window goes; and 60 / rate more, since a square's mass lies beyond its
@@ -58,7 +60,7 @@ _CELLS, _DEGREE, _GREATEST, _LEAST = 64, 4, 690.0, 1e-16
 # Terms of the series below t = 1.
 _TERMS = 22
 
-# Stands for infinity as a radius: e^-800 is zero.
+# Taken as an infinite radius: e^-800 is zero in floating point.
 _ENDLESS = 800.0
 
 
@@ -79,8 +81,8 @@ class MixtureMass:
 
     Parameters
     ----------
-    lattice : squares; those on the border reach out to infinity.
-    labels : the index of the output of each square; its shape is the lattice's.
+    squares : those on the border reach out to infinity.
+    labels : the index of the output of each square; its shape is that of the squares.
     rate : of the noise, per unit of distance.
     n_outputs : how many outputs there are.
     p : order of the norm, above 1.
@@ -88,29 +90,29 @@ class MixtureMass:
     Guarantee
     ---------
     `error` bounds the absolute error of every probability, and `relative_error` the relative error of those
-    that are at least e^-700, for points in the lattice's window. Both are measured when the object is made: the
+    that are at least e^-700, for points in the window. Both are measured when the object is made: the
     sum over τ is compared with e^{−r} at some 2,000 radii r, and the difference is integrated. The noise is
     (rate, d_p)-mDP, so |ln z(x) − ln z(x')| ≤ rate · d_p(x, x') + 2 · `relative_error` for the rows z. The errors
     do not count the rounding of coordinates, about 2^-52 · rate · (greatest coordinate).
     """
 
-    lattice: Lattice
+    squares: Squares
     labels: NDArray[np.intp]
     rate: float
     n_outputs: int
     p: float
 
     def __post_init__(self) -> None:
-        p, n_axes = norm_order(self.p), self.lattice.n_axes
+        p, n_axes = norm_order(self.p), self.squares.n_axes
         positive("rate", self.rate)
         if p == 1:
             raise reject("p", "above 1 for a mixture (1 is a product)", f"{p:g}")
         if not 2 <= n_axes <= 4:
-            raise reject("lattice", "of 2, 3 or 4 axes", n_axes)
-        if self.labels.shape != self.lattice.shape:
-            raise reject("labels", f"of the lattice's shape {self.lattice.shape}", self.labels.shape)
-        if self.labels.size > LARGEST_LATTICE:
-            rule = f"`labels` must be of at most {LARGEST_LATTICE:,} squares for p = {p:g} with {n_axes} axes"
+            raise reject("squares", "of 2, 3 or 4 axes", n_axes)
+        if self.labels.shape != self.squares.shape:
+            raise reject("labels", f"of the squares' shape {self.squares.shape}", self.labels.shape)
+        if self.labels.size > MOST_SQUARES:
+            rule = f"`labels` must be of at most {MOST_SQUARES:,} squares for p = {p:g} with {n_axes} axes"
             raise ProblemTooLargeError(f"{rule}, got {self.labels.size:,}.")
         _ = self._noise  # so that a p that cannot be served is refused here, not at the first row
 
@@ -132,20 +134,20 @@ class MixtureMass:
     def _masses(self, points: FloatArray) -> FloatArray:
         """Return the label probabilities of each point as they are summed."""
         masses = np.empty((len(points), self.n_outputs))
-        lines = unbounded_lines(self.lattice)
+        lines = self.squares.unbounded_edges
         held = max(self._runs.count, sum(map(len, lines)))
-        for part in _groups(points, min(_MOST_POINTS, max(1, _CHUNK_NUMBERS // held))):
+        for part in _groups(points, min(_MOST_POINTS, items_at_once(held, _GROUP_NUMBERS))):
             offsets = [self.rate * (at[:, None] - centre) for at, centre in zip(lines, points[part].T, strict=True)]
             masses[part] = (self._merge @ self._noise.run_masses(offsets)).T
         return masses
 
     @cached_property
     def _noise(self) -> _Products | _Cubes:
-        finest = min(1.0, self.rate * float(self.lattice.pitch.min()))
+        finest = min(1.0, self.rate * float(self.squares.pitch.min()))
         if math.isinf(self.p):
             return _Cubes(self._runs, finest)
-        extent = self.rate * float(norm(np.ptp(self.lattice.window, axis=0), self.p))
-        mixture = _mixture(self.p, self.lattice.n_axes, min(_REACH, extent + _SPARE), finest)
+        extent = self.rate * float(norm(np.ptp(self.squares.window, axis=0), self.p))
+        mixture = _mixture(self.p, self.squares.n_axes, min(_REACH, extent + _SPARE), finest)
         return _Products(self._runs, mixture, _ScaledTails.of(self.p))
 
     @cached_property
@@ -165,15 +167,13 @@ def _groups(points: FloatArray, size: int) -> Iterator[NDArray[np.intp]]:
     cells = math.ceil((len(points) / size) ** (1 / points.shape[1]))
     cell = np.floor(cells * (points - low) / np.where(extent > 0, extent, 1.0))
     order = np.lexsort(cell.T)
-    for start in range(0, len(order), size):
-        yield order[start : start + size]
+    for part in slices(len(order), size):
+        yield order[part]
 
 
 def _blocks(runs: int, points: int) -> Iterator[slice]:
-    """Yield ranges of runs such that a (runs, points) array of a range stays in the cache."""
-    step = max(1, _BLOCK_NUMBERS // points)
-    for start in range(0, runs, step):
-        yield slice(start, min(runs, start + step))
+    """Return ranges of runs such that a (runs, points) array of a range stays in the cache."""
+    return slices(runs, items_at_once(points, _BLOCK_NUMBERS))
 
 
 # --- p = ∞: cubes ---------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class _Cubes:
         for block in _blocks(self.runs.count, points):
             ends = [
                 (offset[first[block]], offset[last[block]])
-                for offset, (first, last) in zip(offsets, self.runs.lines, strict=True)
+                for offset, (first, last) in zip(offsets, self.runs.ends, strict=True)
             ]
             masses[block] = _box_masses(ends)
         return masses
@@ -345,7 +345,7 @@ class _Products:
     def _intervals(self) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
         """The different intervals of runs along the last axis: first lines, last lines, and which a run has."""
         across = self.runs.shape[-1] + 1
-        first, last = self.runs.lines[-1]
+        first, last = self.runs.ends[-1]
         codes, interval = np.unique(first * across + last, return_inverse=True)
         return *np.divmod(codes, across), interval.ravel()
 

@@ -1,4 +1,4 @@
-"""Exact probabilities of planar Laplace noise: what falls into each label of a lattice."""
+"""Exact probabilities of planar Laplace noise: what falls into the squares of each label."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from metricdp._validation import FloatArray
-from metricdp.mechanisms.laplace.squares import Lattice
+from metricdp.mechanisms.laplace.squares import Squares
 
 __all__ = ["PlanarMass", "count_panels", "panels_per_edge"]
 
@@ -44,8 +44,9 @@ _BLOCK_SIDE, _BLOCK_REACH, _BLOCK_POINTS, _BLOCK_NUMBERS = 4.0, 1.2, 64, 2**20
 # Terms of the series for panels near a point, where rate · r ≤ 0.6 · (2.5 + 1) + 1.2 · √2 < 4.
 _TERMS = 34
 
-# Stands for zero where a point lies exactly on a wall: a hair above it, as `Lattice.snap` has it.
-_HAIR = 1e-150
+# Replaces an offset of zero where a point lies exactly on a wall, so that the point counts as above the wall, as
+# it does in `Squares.square_of`.
+_NEXT_TO_ZERO = 1e-150
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,7 @@ class PlanarMass:
     reach out to infinity; so do the walls between them.
     """
 
-    lattice: Lattice
+    squares: Squares
     labels: NDArray[np.intp]
     rate: float
     n_outputs: int
@@ -73,7 +74,7 @@ class PlanarMass:
     def rows(self, points: FloatArray) -> FloatArray:
         """Return the label probabilities of each point."""
         rows = np.zeros((len(points), self.n_outputs))
-        home = self.labels.ravel()[self.lattice.snap(points)]
+        home = self.labels.ravel()[self.squares.square_of(points)]
         rows[np.arange(len(points)), home] = 1.0
         if self._panels.count:
             for block in self._blocks(points):
@@ -83,7 +84,7 @@ class PlanarMass:
     def _blocks(self, points: FloatArray) -> Iterator[NDArray[np.intp]]:
         """Yield the numbers of points that lie close together."""
         limit = max(1, min(_BLOCK_POINTS, _BLOCK_NUMBERS // self._panels.count))
-        cell = np.floor((points - self.lattice.window[0]) / self._block_side)
+        cell = np.floor((points - self.squares.window[0]) / self._block_side)
         order = np.lexsort(cell.T)
         moved = (np.diff(cell[order], axis=0) != 0).any(axis=1)
         for group in np.split(order, np.flatnonzero(moved) + 1):
@@ -140,7 +141,7 @@ class PlanarMass:
 
     @cached_property
     def _panels(self) -> _Panels:
-        return _Panels.between(self.labels, self.lattice, self.rate, self.box)
+        return _Panels.between(self.labels, self.squares, self.rate, self.box)
 
     @cached_property
     def _gather(self) -> sparse.csr_array:
@@ -165,23 +166,23 @@ class _Panels:
     ray: NDArray[np.bool_]
 
     @classmethod
-    def between(cls, labels: NDArray[np.intp], lattice: Lattice, rate: float, box: FloatArray) -> _Panels:
+    def between(cls, labels: NDArray[np.intp], squares: Squares, rate: float, box: FloatArray) -> _Panels:
         """Cut every wall between squares of different labels into panels."""
         parts: list[tuple[Any, ...]] = []
         for normal in (0, 1):
             table = labels if normal == 0 else labels.T
-            sides = lattice.edges[1 - normal]
+            sides = squares.edges[1 - normal]
             row, column = np.nonzero(table[1:] != table[:-1])
             position, below, above = (
-                lattice.edges[normal][row + 1],
+                squares.edges[normal][row + 1],
                 table[row, column],
                 table[row + 1, column],
             )
-            shares = np.linspace(0.0, 1.0, panels_per_edge(rate * float(lattice.pitch[1 - normal])) + 1)
+            shares = np.linspace(0.0, 1.0, panels_per_edge(rate * float(squares.pitch[1 - normal])) + 1)
             for ends in pairwise(shares):
                 start, stop = (sides[column] * (1 - share) + sides[column + 1] * share for share in ends)
                 parts.append((normal, position, start, stop, below, above, False))
-            rays = _ray_cuts(lattice, rate, box, normal)
+            rays = _ray_cuts(squares, rate, box, normal)
             first, last = column == 0, column == len(sides) - 2
             for near, far in pairwise(rays):
                 parts.append(
@@ -245,27 +246,27 @@ def panels_per_edge(length: float) -> int:
     return math.ceil(length / _LONGEST)
 
 
-def count_panels(labels: NDArray[np.intp], lattice: Lattice, rate: float, box: FloatArray) -> int:
+def count_panels(labels: NDArray[np.intp], squares: Squares, rate: float, box: FloatArray) -> int:
     """Return how many panels the walls between squares of different labels are cut into, without cutting them."""
     total = 0
     for normal in (0, 1):
         table = labels if normal == 0 else labels.T
         wall = table[1:] != table[:-1]
         rays = int(wall[:, 0].sum()) + int(wall[:, -1].sum())
-        total += int(wall.sum()) * panels_per_edge(rate * float(lattice.pitch[1 - normal]))
-        total += rays * (len(_ray_cuts(lattice, rate, box, normal)) - 1)
+        total += int(wall.sum()) * panels_per_edge(rate * float(squares.pitch[1 - normal]))
+        total += rays * (len(_ray_cuts(squares, rate, box, normal)) - 1)
     return total
 
 
-def _ray_cuts(lattice: Lattice, rate: float, box: FloatArray, normal: int) -> FloatArray:
+def _ray_cuts(squares: Squares, rate: float, box: FloatArray, normal: int) -> FloatArray:
     """Return distances from the window's border at which rays are cut.
 
     Panels grow with their distance from the box, up to a fixed multiple of 1/rate. The last one ends where
     every point of the box is further away than from the ray's start by what is negligible.
     """
     along = 1 - normal
-    margin = float(min(box[0, along] - lattice.window[0, along], lattice.window[1, along] - box[1, along]))
-    aside = float(max(lattice.window[1, normal] - box[0, normal], box[1, normal] - lattice.window[0, normal]))
+    margin = float(min(box[0, along] - squares.window[0, along], squares.window[1, along] - box[1, along]))
+    aside = float(max(squares.window[1, normal] - box[0, normal], box[1, normal] - squares.window[0, normal]))
     end = math.sqrt((math.hypot(margin, aside) + _NEGLIGIBLE / rate) ** 2 - aside**2) - margin
     cuts = [0.0]
     while cuts[-1] < end:
@@ -303,9 +304,9 @@ def _far(across: FloatArray, start: FloatArray, stop: FloatArray, rate: float, n
 
 def _near(across: FloatArray, start: FloatArray, stop: FloatArray, rate: float) -> FloatArray:
     """Return Δθ − ∫ (1 − T) a/r² dt, with (1 − T)/r² = rate² Σ_m (−1)^m (m + 1)/(m + 2)! (rate·r)^m."""
-    across = np.where(across == 0, -_HAIR, across)
+    across = np.where(across == 0, -_NEXT_TO_ZERO, across)
     size = np.abs(across)
-    start, stop = (np.where(along == 0, -_HAIR, along) for along in (start, stop))
+    start, stop = (np.where(along == 0, -_NEXT_TO_ZERO, along) for along in (start, stop))
     angle = np.arctan2(stop, size) - np.arctan2(start, size)
     return np.sign(across) * (angle - size * (_smooth(size, stop, rate) - _smooth(size, start, rate)))
 

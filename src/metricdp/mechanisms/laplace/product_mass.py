@@ -1,4 +1,4 @@
-"""Exact probabilities of product Laplace noise: what falls into each label of a lattice."""
+"""Exact probabilities of product Laplace noise: what falls into the squares of each label."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from metricdp._chunks import chunks
 from metricdp._validation import FloatArray
-from metricdp.mechanisms.laplace.squares import Lattice
+from metricdp.mechanisms.laplace.squares import Squares
 from metricdp.mechanisms.remap import merge_columns
 
-__all__ = ["ProductMass", "Runs", "unbounded_lines"]
+__all__ = ["ProductMass", "Runs"]
 
-# Numbers held at once: arrays of 1 MB stay in the cache, which is worth a factor of two.
-_CHUNK_NUMBERS = 2**17
+# Numbers held at once: arrays of 1 MB stay in the processor's cache, which is worth a factor of two.
+_NUMBERS_IN_CACHE = 2**17
 
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Squares in a row along the last axis that share a label, in the order of the lattice.
+    """Squares in a row along the last axis that share a label, in the order of their numbers.
 
     starts : number of the first square of each run.
-    shape : of the lattice.
+    shape : squares along each axis.
     labels : of each run.
     """
 
@@ -46,17 +47,12 @@ class Runs:
         return len(self.starts)
 
     @cached_property
-    def lines(self) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """For each axis, the lattice lines between which each run lies."""
+    def ends(self) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """For each axis, the numbers of the edges between which each run lies."""
         at = np.unravel_index(self.starts, self.shape)
         length = np.diff(np.append(self.starts, int(np.prod(self.shape))))
         widths = [np.ones_like(length)] * (len(at) - 1) + [length]
         return [(first, first + width) for first, width in zip(at, widths, strict=True)]
-
-
-def unbounded_lines(lattice: Lattice) -> tuple[FloatArray, ...]:
-    """Return the lattice lines of each axis; squares on the border take all that lies beyond them."""
-    return tuple(np.concatenate([[-np.inf], edges[1:-1], [np.inf]]) for edges in lattice.edges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +64,7 @@ class ProductMass:
     label's mass is a sum of such products, all positive, so it keeps that accuracy however small it is.
     """
 
-    lattice: Lattice
+    squares: Squares
     labels: NDArray[np.intp]
     rate: float
     n_outputs: int
@@ -76,38 +72,32 @@ class ProductMass:
     def rows(self, points: FloatArray) -> FloatArray:
         """Return the label probabilities of each point."""
         rows = np.empty((len(points), self.n_outputs))
-        step = max(1, _CHUNK_NUMBERS // self._runs.count)
-        for start in range(0, len(points), step):
-            part = slice(start, start + step)
+        for part in chunks(len(points), self._runs.count, _NUMBERS_IN_CACHE):
             rows[part] = self._run_masses(points[part]) @ self._merge
         return rows
 
     def _run_masses(self, points: FloatArray) -> FloatArray:
         mass = np.ones((1, 1))
-        for axis, (first, last) in enumerate(self._runs.lines):
+        for axis, (first, last) in enumerate(self._runs.ends):
             mass = mass * self._interval_masses(axis, points[:, axis], first, last)
         return mass
 
     def _interval_masses(
         self, axis: int, centre: FloatArray, first: NDArray[np.intp], last: NDArray[np.intp]
     ) -> FloatArray:
-        """Return Pr[centre + noise lies between lattice lines `first` and `last`] as (points, intervals).
+        """Return Pr[centre + noise lies between the edges `first` and `last`] as (points, intervals).
 
         On one side of the centre this is ½ e^{−s·near}(1 − e^{−s·width}); across the centre it is
         ½(1 − e^{−s·left}) + ½(1 − e^{−s·right}). Nothing of like size is ever subtracted.
         """
-        lines = self._lines[axis]
-        reach = -self.rate * np.abs(lines - centre[:, None])
+        edges = self.squares.unbounded_edges[axis]
+        reach = -self.rate * np.abs(edges - centre[:, None])
         decay, rise = np.exp(reach), -np.expm1(reach)
-        span = -np.expm1(-self.rate * (lines[last] - lines[first]))
-        above, below = lines[first] >= centre[:, None], lines[last] <= centre[:, None]
+        span = -np.expm1(-self.rate * (edges[last] - edges[first]))
+        above, below = edges[first] >= centre[:, None], edges[last] <= centre[:, None]
         across = rise[:, first] + rise[:, last]
         one_side = np.where(above, decay[:, first], decay[:, last]) * span
         return 0.5 * np.where(above | below, one_side, across)
-
-    @cached_property
-    def _lines(self) -> tuple[FloatArray, ...]:
-        return unbounded_lines(self.lattice)
 
     @cached_property
     def _runs(self) -> Runs:

@@ -22,12 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from metricdp._chunks import slices
 from metricdp._validation import FloatArray, integer, norm_order, reject
 from metricdp.drawing.randomness import RandomSource
 from metricdp.errors import InvalidInputError
 from metricdp.geometry.lattice import LARGEST_MULTIPLE, lattice_step
 
-__all__ = ["DRAWN_AT_ONCE", "MOST_AXES", "LatticeNoise", "dyadic_below", "noise_on", "noise_step"]
+__all__ = ["MOST_AXES", "LatticeNoise", "dyadic_below", "noise_on", "noise_step"]
 
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -55,9 +56,6 @@ _BLOCK = 2**12
 # The lattice's step is at most this over the rate, so that noise on the lattice differs from continuous noise by less
 # than 2^-34 of its probabilities.
 _FINEST_DECAY = 2.0**-16
-
-# Noise is drawn for so many points at once: what a draw needs should stay in the processor's cache.
-DRAWN_AT_ONCE = 2**15
 
 
 class LatticeNoise:
@@ -121,8 +119,7 @@ class LatticeNoise:
         while len(open_):
             words = source.words(len(open_) * self.words_per_attempt).reshape(len(open_), -1)
             kept = np.empty(len(open_), dtype=bool)
-            for start in range(0, len(open_), _BLOCK):
-                part = slice(start, start + _BLOCK)
+            for part in slices(len(open_), _BLOCK):
                 vectors, kept[part] = self._attempt(words[part], source)
                 drawn[open_[part]] = vectors  # those not kept are overwritten later
             open_ = open_[~kept]
@@ -385,8 +382,8 @@ def _p_norm(magnitudes: FloatArray, p: float) -> FloatArray:
     1 + N 2^-47/e. The last logarithm and exponential are off by less than 2^-48 each. A magnitude of 0 counts as
     2^-64 m, and a term below e^-700 as e^-700.
     """
-    largest = np.maximum(magnitudes.max(axis=0), 1.0)
-    share = np.maximum(magnitudes / largest, 2.0**-64)
+    largest = magnitudes.max(axis=0)  # 0 for the vector 0, whose norm is 0 whatever the terms say
+    share = np.maximum(magnitudes / np.maximum(largest, 1.0), 2.0**-64)
     terms = _exp(-p * np.clip(_minus_log(share), 0.0, 700 / p))
     return np.asarray(largest * _exp(_minus_log(terms.sum(axis=0)) / -p))
 

@@ -10,12 +10,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from metricdp._chunks import DRAWS_AT_ONCE
 from metricdp._validation import FloatArray, positive, reject
 from metricdp.drawing.randomness import NotPrivate, RandomSource
 from metricdp.errors import InvalidInputError
 from metricdp.geometry.lattice import snap, to_integers
 from metricdp.mechanisms.base import Mechanism
-from metricdp.mechanisms.noise.exact import DRAWN_AT_ONCE, LatticeNoise, noise_on, noise_step
+from metricdp.mechanisms.noise.exact import LatticeNoise, noise_on, noise_step
 
 __all__ = ["Noise"]
 
@@ -91,7 +92,7 @@ class Noise(Mechanism):
 
     @property
     def _drawn_at_once(self) -> int:
-        return DRAWN_AT_ONCE
+        return DRAWS_AT_ONCE
 
     def snap(self, points: FloatArray) -> FloatArray:
         """Return the lattice points that stand for points of the box."""
@@ -103,10 +104,6 @@ class Noise(Mechanism):
     def _rows(self, points: FloatArray) -> FloatArray:  # noqa: ARG002 - there is nothing to compute
         msg = "Noise reports coordinates instead of choosing among outputs, so it has neither probabilities nor a loss."
         raise InvalidInputError(msg)
-
-    @property
-    def _rows_at_once(self) -> int:
-        return DRAWN_AT_ONCE
 
     def settings(self) -> dict[str, Any]:
         """Return the rate."""

@@ -1,4 +1,4 @@
-"""The spline method: one convex program on a grid, refined where it pays while time remains."""
+"""The spline method: one convex program on a grid. `auto` refines the grid while time remains."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ __all__ = ["SplineOptions", "fit_spline"]
 
 _DEFAULT_CELLS = {1: 128, 2: 24, 3: 6}
 
-# Cones and draws are exact, on integers. Probabilities are printed in floating point, and this share of ε lets them
-# keep the claim, too, one lattice step apart.
+# The proof and the draws are exact, on integers. `probabilities` are rounded to floating point; this share of ε stays
+# unspent so that they, too, keep the claim between points one lattice step apart.
 _KEPT_FOR_PRINTING = 5e-7
 
 

@@ -17,9 +17,8 @@ __all__ = ["MOST_OUTPUTS", "fineness", "integer_rows", "rounding_mix"]
 # their size at most, must fit 64 bits.
 _FINEST, _LARGEST_SUM_BITS = 40, 58
 
-# Weights stay fine: beyond 2^18 outputs every doubling takes a bit from b, of which 38 are left here. Exactness would
-# bear more, for b + 1 bits of what a column keeps and the bits of its alias come to at most 59 of the 63 in an entry
-# of an alias table.
+# Beyond 2^18 outputs every doubling costs one bit of b; at this many outputs b is 38, which is still fine. Alias tables
+# would allow more: what a column keeps (b + 1 bits) and its alias take at most 59 of the 63 bits of an entry.
 MOST_OUTPUTS = 2**20
 
 
@@ -48,7 +47,7 @@ def integer_rows(rows: FloatArray) -> NDArray[np.int64]:
     total = n_outputs << fineness(n_outputs)
     scaled = rows * float(total)
     weights = np.floor(scaled).astype(np.int64)
-    # What is missing goes to all alike, and the rest to the largest remainders.
+    # Flooring leaves the sum short. The difference is shared out evenly, and its rest goes to the largest remainders.
     missing = total - weights.sum(axis=1)
     each, rest = np.divmod(missing, n_outputs)
     rank = np.argsort(np.argsort(weights - scaled, axis=1, kind="stable"), axis=1)

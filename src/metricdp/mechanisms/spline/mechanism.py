@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from metricdp._chunks import DRAWS_AT_ONCE
 from metricdp._validation import FloatArray, integer, positive, reject
 from metricdp.drawing.randomness import RandomSource
 from metricdp.geometry.bsplines import TensorSpline
@@ -83,8 +84,7 @@ class Spline(Mechanism):
 
     @property
     def _drawn_at_once(self) -> int:
-        # No row is ever formed; what a draw needs should stay in the processor's cache.
-        return 2**15
+        return DRAWS_AT_ONCE
 
     @property
     def _moved_by(self) -> float:
@@ -123,7 +123,7 @@ class Spline(Mechanism):
             raise reject("table", f"of shape (sites, outputs) = {shape}", table.shape)
         if table.dtype == np.float64:
             if not (np.isfinite(table).all() and (table > 0).all()):
-                raise reject("table", "positive and finite", "other entries")
+                raise reject("table", "positive and finite", "entries that are not")
             step = lattice_step(grid.bounds)
             rows = table / table.sum(axis=1, keepdims=True)
             return cls.from_probabilities(common, step, grid.on_lattice(step), degree, rows)
@@ -139,7 +139,7 @@ def _checked_step(value: Any, grid: Grid) -> float:
     if step > coarsest_step(grid.bounds):
         raise reject("step", f"at most {coarsest_step(grid.bounds):.3g} for this box", step)
     if any((np.rint(points / step) * step != points).any() for points in grid.breakpoints):
-        raise reject("breakpoints", f"multiples of the lattice's step {step}", "others")
+        raise reject("breakpoints", f"multiples of the lattice's step {step}", "numbers in between")
     return step
 
 
@@ -148,4 +148,4 @@ def _check_weights(table: NDArray[np.int64]) -> None:
     # Entries are bounded first, so that sums cannot overflow.
     whole = table.dtype == np.int64 and bool((table >= 1).all() and (table <= total).all())
     if not whole or (table.sum(axis=1) != total).any():
-        raise reject("table", f"whole weights, at least 1, that sum to {total} in every row", "others")
+        raise reject("table", f"whole weights, at least 1, that sum to {total} in every row", "weights that do not")

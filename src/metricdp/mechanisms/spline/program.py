@@ -23,6 +23,8 @@ _POLYTOPE_STEPS = {2: 32, 3: 8}
 
 # Where an output is less likely than this, finer cells change next to nothing.
 _LEAST_LIKELY = 1e-4
+
+# Share of uniform that is mixed into a coarser spline, so that it lies inside the cones and not on their border.
 _TRACE = 1e-6
 
 

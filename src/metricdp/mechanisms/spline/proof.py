@@ -1,7 +1,7 @@
 """Proof for spline mechanisms: the gradient's control values lie in the cone at every site of every cell.
 
 Everything is a comparison of integers: weights of control rows, cell sides in lattice steps, and ε as the fraction that
-its decimal string says. Floating point only sorts out the clear cases, with its error bounded; the close ones are
+its decimal string says. Floating point, with its error bounded, decides only the clear cases; the close ones are
 compared exactly.
 """
 
@@ -173,7 +173,7 @@ def _refusal(mechanism: Spline, worst: float, where: dict[str, Any], checked: in
     low, high = mechanism.bounds
     side = min(float(np.diff(points).min()) for points in mechanism.grid.breakpoints)
     spread = np.random.default_rng(0).uniform(low, high, size=(2_000, len(low)))
-    # Whatever is wrong is wrong near the worst site.
+    # A violating pair is most likely near the worst site.
     near = np.array(where["points"]) + side * np.random.default_rng(1).normal(size=(2_000, len(low)))
     points = mechanism.snap(np.clip(np.concatenate([spread, near]), low, high))
     reach = max(1e-4 * side, 64 * mechanism.step)

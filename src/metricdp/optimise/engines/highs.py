@@ -40,7 +40,7 @@ def solve(program: Program, *, time_limit: float | None = None) -> Solution:
         options["time_limit"] = float(time_limit)
     for name, value in options.items():
         _check(engine.setOptionValue(name, value), f"option {name}={value}")
-    # A warning tells of coefficients below 1e-9, which are taken as zero; the repair mends what that allows.
+    # A warning means that coefficients below 1e-9 were taken as zero; the repair corrects the violations that follow.
     if engine.passModel(_model(program)) == highspy.HighsStatus.kError:
         raise SolverError("HiGHS did not accept the model.")
     # run() answers kWarning when it stops early; the model status says why.
@@ -54,7 +54,7 @@ def solve(program: Program, *, time_limit: float | None = None) -> Solution:
         table = np.array(found.col_value).reshape(program.cost.shape)
         if found.dual_valid:
             multipliers = -np.array(found.row_dual)[program.n_rows :]
-    # HiGHS turns to simplex without a word when the method asked for is not built in.
+    # HiGHS falls back to the simplex method silently if the method asked for is not built in.
     ran = "highs-ipm" if info.ipm_iteration_count > 0 or info.simplex_iteration_count <= 0 else "highs-simplex"
     iterations = max(info.ipm_iteration_count, info.simplex_iteration_count)
     return Solution(table, multipliers, status, ran, time.perf_counter() - started, int(iterations))

@@ -5,8 +5,9 @@ coupled by the row sums only, so a step costs one small banded factorisation per
 uniform rows lie strictly inside every cone, so the iteration starts feasible and stays so: whenever it is stopped,
 its table satisfies the cones and its multipliers give a valid bound.
 
-Where only a support may differ from a background, the variables are the differences. Uniform rows are then out of
-reach, so slacks start deeper than the table allows, and what that leaves open is closed as the iteration goes on.
+Where only a support may differ from a background, the variables are the differences. With a background the starting
+point is infeasible: slacks start deeper in the cones than the table allows. The infeasibility (`open_share` of the
+first) is reduced to zero over the iterations.
 """
 
 from __future__ import annotations
@@ -30,17 +31,23 @@ from metricdp.optimise.programs import SharedProgram
 __all__ = ["ENGINE"]
 
 _MOST_ITERATIONS = 200
+
+# Share of the way to the border of the cones that a step goes.
 _TO_THE_BORDER = 0.99
+
+# Relative accuracy of the coupling equations, over the relative gap.
 _ROUGHNESS = 1e-3
-# How deep slacks start beside a background, as a share of uniform rows' depth; 0.1 to 0.3 took the fewest iterations.
+
+# How deep slacks start with a background, as a share of the depth of uniform rows; 0.1 to 0.3 took the fewest
+# iterations.
 _FIRST_DEPTH = 0.2
-# Steps shorter than this, several times in a row, no longer lead anywhere.
+# After several steps in a row that are shorter than this, the iteration ends.
 _SHORT_STEP = 1e-4
 
 
 @dataclass
 class _Iterate:
-    """Change of the table, slack, multipliers of cones and row sums, and the share of the first gap still open."""
+    """Change of the table, slack, multipliers of cones and row sums, and the share of the first infeasibility left."""
 
     table: FloatArray
     slack: FloatArray
@@ -110,8 +117,8 @@ class _InteriorPoint:
         self.start = uniform if program.background is None else program.background[normal.order]
         self.missing = 1 - self.start.sum(axis=1)
         self.offset = self._map(self.start)
-        # A background may lie on the border of its cones: slacks start a little deeper, and are open by as much.
-        self.first_gap = -(0.0 if program.background is None else _FIRST_DEPTH) * self._map(uniform)
+        # A background may lie on the border of its cones, so slacks start deeper; this is the first infeasibility.
+        self.first_infeasibility = -(0.0 if program.background is None else _FIRST_DEPTH) * self._map(uniform)
 
     def run(self, gap: float, started: float, time_limit: float | None) -> tuple[Status, int]:
         """Iterate; return the status and the iterations made."""
@@ -121,14 +128,14 @@ class _InteriorPoint:
             distance = self._relative_gap()
             if distance <= gap:
                 return Status.OPTIMAL, iteration
-            # Row sums that are off are made good in the next step, so early steps may be rough.
+            # Errors of the row sums are corrected in the next step, so early steps may be inaccurate.
             self.accuracy = min(max(_ROUGHNESS * distance, 1e-10), 1e-3)
             if time_limit is not None and time.perf_counter() - started >= time_limit:
                 return Status.TIME_LIMIT, iteration
             try:
                 with np.errstate(divide="raise", invalid="raise", over="raise"):
                     length = self._advance()
-            except (SolverError, FloatingPointError):  # as far as rounding lets it go; the last iterate stands
+            except (SolverError, FloatingPointError):  # rounding allows no further step; the last iterate is the answer
                 return Status.INACCURATE, iteration
             stuck = stuck + 1 if length < _SHORT_STEP else 0
             if stuck == 3:
@@ -146,11 +153,12 @@ class _InteriorPoint:
         return self.normal.spread(self.at.dual) * self.scale[:, None]
 
     def _first(self) -> _Iterate:
-        slack = self.offset - self.first_gap
+        slack = self.offset - self.first_infeasibility
         # On the central path dual = μ slack^{-1}; μ of the size of the cost is safely above the optimum's.
         size = 0.05 * float(np.abs(self.cost).max()) or 1.0
         dual = size * cones.inverse(slack)
-        return _Iterate(np.zeros_like(self.cost), slack, dual, np.zeros(len(self.cost)), float(self.first_gap.any()))
+        open_share = float(self.first_infeasibility.any())
+        return _Iterate(np.zeros_like(self.cost), slack, dual, np.zeros(len(self.cost)), open_share)
 
     def _map(self, table: FloatArray) -> FloatArray:
         return np.stack([self.normal.gather(operator @ table) for operator in self.forward])
@@ -162,7 +170,7 @@ class _InteriorPoint:
     def _relative_gap(self) -> float:
         value = float(np.vdot(self.cost, self.start + self.at.table))
         bound = self.program.dual_value(self._multipliers())
-        # While slacks are open the value bounds nothing: closing them could cost about that share of everything.
+        # While the iterate is infeasible its value is no bound: becoming feasible may cost about `open_share` of it.
         size = max(abs(value), 1e-12 * float(np.abs(self.cost).sum()), 1e-300)
         return abs(value - bound) / size + self.at.open_share
 
@@ -184,14 +192,14 @@ class _InteriorPoint:
         first = min(1.0, _TO_THE_BORDER * cones.longest_step(at.slack, step.slack))
         second = min(1.0, _TO_THE_BORDER * cones.longest_step(at.dual, step.dual))
         table, open_share = at.table + first * step.table, (1 - first) * at.open_share
-        slack = self.offset + self._map(table) - open_share * self.first_gap
+        slack = self.offset + self._map(table) - open_share * self.first_infeasibility
         self.at = _Iterate(table, slack, at.dual + second * step.dual, at.price + second * step.price, open_share)
         return min(first, second)
 
     def _direction(self, scaling: cones.Scaling, target: FloatArray) -> _Step:
         """Solve W^{-1} Δslack + W Δdual = target with the table's rows summing to 1 and the dual feasible."""
         at = self.at
-        gap = at.open_share * self.first_gap
+        gap = at.open_share * self.first_infeasibility
         dual_residual = self.cost - self._map_back(at.dual) - at.price[:, None]
         right = self._map_back(scaling.apply_inverse(target - scaling.apply_inverse(gap))) - dual_residual
         missing = self.missing - at.table.sum(axis=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from metricdp._validation import reject
+from metricdp.perturb import limits
 from metricdp.perturb.formats.base import Sink, Source
 from metricdp.perturb.formats.csv_text import CsvSink, CsvSource, GzippedCsvSink
 from metricdp.perturb.formats.geojson import GeoJsonSink, GeoJsonSource
@@ -16,14 +17,11 @@ __all__ = ["STANDARD", "SUFFIXES", "Sink", "Source", "open_source", "sink_kind"]
 # Stands for stdin and stdout, which are CSV.
 STANDARD = "-"
 
-# More columns than this are refused: each takes memory in every batch, whatever is in it.
-_MOST_COLUMNS = 2**14
-
 _SINKS: tuple[type[Sink], ...] = (GzippedCsvSink, CsvSink, GeoParquetSink, ParquetSink, IpcSink, GeoJsonSink)
 SUFFIXES = tuple(suffix for sink in _SINKS for suffix in sink.suffixes)
 
 
-def sink_kind(path: str | Path, parameter: str = "OUT") -> type[Sink]:
+def sink_kind(path: str | Path, parameter: str = "target") -> type[Sink]:
     """Return what writes files of this name."""
     name = str(path).casefold()
     for kind in _SINKS:
@@ -33,15 +31,18 @@ def sink_kind(path: str | Path, parameter: str = "OUT") -> type[Sink]:
 
 
 def open_source(path: str | Path, *, with_others: bool = True) -> Source:
-    """Open a file of points; columns beside the point's are listed if `with_others`, which GeoJSON charges for."""
-    kind = sink_kind(path, "IN")
-    # Pipes and devices can be neither read twice nor gone back in; some never end.
+    """Open a file of points.
+
+    The schema lists columns beside the point's if `with_others`, which takes another pass over a GeoJSON file.
+    """
+    kind = sink_kind(path, "source")
+    # Some formats are read twice or from their end, which pipes and devices do not allow; some of these never end.
     if str(path) != STANDARD and Path(path).stat() and not Path(path).is_file():
-        raise reject("IN", "a file, or '-' for what comes through a pipe", repr(str(path)))
+        raise reject("source", "a file, or '-' for what comes through a pipe", repr(str(path)))
     source = _opened(kind, path, with_others=with_others)
-    if len(source.schema) > _MOST_COLUMNS:
+    if len(source.schema) > limits.MOST_COLUMNS:
         source.close()
-        raise reject("IN", f"a table of at most {_MOST_COLUMNS:,} columns", f"{len(source.schema):,}")
+        raise reject("source", f"a table of at most {limits.MOST_COLUMNS:,} columns", f"{len(source.schema):,}")
     return source
 
 

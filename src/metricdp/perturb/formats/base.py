@@ -1,7 +1,8 @@
-"""What every format can do: give batches of some columns, and take batches."""
+"""What every format can do: a source gives batches of some columns, a sink takes tables."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import zlib
@@ -14,15 +15,15 @@ from typing import ClassVar, Self
 import pyarrow as pa
 
 from metricdp.errors import InvalidInputError
-from metricdp.perturb.chunks import CHUNK_ROWS
-from metricdp.perturb.copying import JSON_TEXT, NESTED
+from metricdp.perturb import limits
+from metricdp.perturb.copying import JSON_TEXT, NESTED, is_json
 
-__all__ = ["Sink", "Source", "after", "decoding", "unmarked"]
+__all__ = ["Sink", "Source", "after", "as_text", "decoding", "text_schema", "unmarked"]
 
-# How damage shows in the modules that decode. Their words may quote the file, so they are never passed on.
+# What decoders raise for a damaged file. Their messages may quote the file, so they are never passed on.
 _DAMAGE = (pa.ArrowException, OSError, EOFError, ValueError, OverflowError, RecursionError, zlib.error)
 
-# By what their words contain: what is said instead.
+# If the decoder's message contains the first, the second is said instead.
 _SIGNS = {
     "straddl": "a row that is longer than 4 MB",
     "invalid UTF8": "text that is not UTF-8",
@@ -49,7 +50,7 @@ class Source(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
 
     def selected(self, points: Sequence[str], others: Sequence[str]) -> pa.Schema:
         """Return the schema of `batches`."""
@@ -71,7 +72,7 @@ class Source(ABC):
                 batch = next(batches, None)
                 if batch is None:
                     return
-                # Looks at the buffers' lengths too, which a damaged file may have wrong.
+                # Building the batch anew also checks the lengths of buffers, which may be wrong in a damaged file.
                 batch = pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
             rows += len(batch)
             yield batch
@@ -82,14 +83,14 @@ class Source(ABC):
 
     @abstractmethod
     def fraction(self) -> float | None:
-        """Return how much has been read, or None where that is not known."""
+        """Return the share of the source that has been read, or None if it is not known."""
 
 
 class Sink(ABC):
     """Takes tables of one schema one after the other and writes them as one file.
 
     suffixes : of the files that it writes.
-    geometries : whether points are one column of geometries rather than one column per axis; None: as they came.
+    geometries : whether points are one column of geometries rather than one column per axis; None for as they came.
     needs_plane : whether it can only hold points of two axes.
     rows_at_once : how many rows are written together. Every table that is written has as many, but for the last.
     """
@@ -97,7 +98,7 @@ class Sink(ABC):
     suffixes: ClassVar[tuple[str, ...]]
     geometries: ClassVar[bool | None] = None
     needs_plane: ClassVar[bool] = False
-    rows_at_once: ClassVar[int] = CHUNK_ROWS
+    rows_at_once: ClassVar[int] = limits.CHUNK_ROWS
 
     @abstractmethod
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema) -> None:
@@ -112,12 +113,12 @@ class Sink(ABC):
         """End the file."""
 
     def abandon(self) -> None:  # noqa: B027 - most have nothing to do
-        """Give the file up; nothing more is to be written to the stream."""
+        """Give the file up without writing anything more to the stream."""
 
 
 @contextmanager
 def decoding(name: str, rows: int = 0, columns: Sequence[str] = ()) -> Iterator[None]:
-    """Replace what a decoder says of a damaged file, which may quote it; `rows` have been read without trouble."""
+    """Replace a decoder's error, which may quote the file, by one that does not; so many `rows` were read before."""
     try:
         yield
     except InvalidInputError:
@@ -148,9 +149,9 @@ def after(skip: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 
 def unmarked(schema: pa.Schema) -> pa.Schema:
-    """Return a schema from a file without the marks of this library, which only its own modules may set.
+    """Return a file's schema without the marks of this library, which only its own modules may set.
 
-    Names are read here for the first time, so that those that are no text are found while the file is being opened.
+    Names are decoded here for the first time: a name that is not UTF-8 raises while the file is being opened.
     """
     marks = {*JSON_TEXT, NESTED}
     fields = []
@@ -158,3 +159,21 @@ def unmarked(schema: pa.Schema) -> pa.Schema:
         kept = {key: value for key, value in (field.metadata or {}).items() if key not in marks}
         fields.append(pa.field(field.name, field.type, field.nullable, kept or None))
     return pa.schema(fields, schema.metadata)
+
+
+def text_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with JSON texts, such as GeoJSON's properties, as plain texts."""
+    return pa.schema([field.remove_metadata() if is_json(field) else field for field in schema], schema.metadata)
+
+
+def as_text(table: pa.Table) -> pa.Table:
+    """Return the table with JSON strings unquoted; other JSON values stay as they are written."""
+    for place, field in enumerate(table.schema):
+        if is_json(field):
+            texts = [_unquoted(text) for text in table.column(place).to_pylist()]
+            table = table.set_column(place, field.remove_metadata(), pa.array(texts, pa.string()))
+    return table
+
+
+def _unquoted(text: str | None) -> str | None:
+    return json.loads(text) if text is not None and text.startswith('"') else text

@@ -1,10 +1,14 @@
-"""Comma-separated text, gzipped or not, with a line of names."""
+"""Comma-separated text, gzipped or not, with a first line of column names; from stdin too."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import io
+import os
+import select
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,18 +17,24 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from metricdp._validation import reject
-from metricdp.errors import InvalidInputError
+from metricdp.perturb import limits
 from metricdp.perturb.copying import why_not_plain
-from metricdp.perturb.formats.base import Sink, Source, after, decoding
-from metricdp.perturb.formats.json_text import as_text, text_schema
-from metricdp.perturb.formats.standard_input import StandardInput
+from metricdp.perturb.formats.base import Sink, Source, after, as_text, decoding, text_schema
 
-__all__ = ["CsvSink", "CsvSource", "GzippedCsvSink"]
+__all__ = ["CsvSink", "CsvSource", "GzippedCsvSink", "StandardInput"]
 
-_BLOCK = 2**22
-_LONGEST_HEADER, _MOST_LINES = 2**20, 2**8
 _DELIMITERS = ",;\t|"
+
+# Lines that the names may take up, in quotes.
+_MOST_LINES = 2**8
+
+# Rows that Arrow formats at once.
+_FORMATTED_ROWS = 2**14
+
 _GZIP_LEVEL = 4
+
+# Seconds after which a thread that waits for stdin looks whether anybody still wants it.
+_PATIENCE = 0.1
 
 
 class CsvSource(Source):
@@ -68,8 +78,10 @@ class CsvSource(Source):
         kinds = {name: pa.string() for name in others} | {name: pa.float64() for name in points}
         reader = arrow_csv.open_csv(
             self._rest(),
-            # Without threads it knows in which row trouble is, and is as fast.
-            read_options=arrow_csv.ReadOptions(column_names=self._names, block_size=_BLOCK, use_threads=False),
+            # Without threads its errors name the row, and it is as fast.
+            read_options=arrow_csv.ReadOptions(
+                column_names=self._names, block_size=limits.LONGEST_LINE, use_threads=False
+            ),
             parse_options=arrow_csv.ParseOptions(
                 delimiter=self._delimiter,
                 newlines_in_values=True,
@@ -83,8 +95,8 @@ class CsvSource(Source):
     def _rest(self) -> Any:
         """Return what comes after the first line.
 
-        The reader has a thread of its own that reads ahead. If that were in Python when the interpreter ends, after an
-        error, the process would be aborted; so files are opened and unpacked by Arrow.
+        Files are opened and decompressed by Arrow, not by Python: the reader has a thread of its own that reads ahead,
+        and a thread that is inside Python when the interpreter ends, after an error, would abort the process.
         """
         if self._path is None:
             return self._text
@@ -95,30 +107,29 @@ class CsvSource(Source):
 
     def _header(self) -> tuple[list[str], str]:
         with decoding(self.name):
-            line = self._text.readline(_LONGEST_HEADER)
+            line = self._text.readline(limits.LONGEST_NOTE)
             # A name in quotes may have several lines.
             for _ in range(_MOST_LINES):
-                if line.count(b'"') % 2 == 0 or len(line) >= _LONGEST_HEADER:
+                if line.count(b'"') % 2 == 0 or len(line) >= limits.LONGEST_NOTE:
                     break
-                line += self._text.readline(_LONGEST_HEADER)
+                line += self._text.readline(limits.LONGEST_NOTE)
             self._length = len(line)
             text = line.decode("utf-8-sig").strip("\r\n")
-        if not text or len(line) >= _LONGEST_HEADER or line.count(b'"') % 2:
-            raise reject("IN", "CSV with a first line of column names", f"none in {self.name}")
+        if not text or len(line) >= limits.LONGEST_NOTE or line.count(b'"') % 2:
+            raise reject("source", "CSV with a first line of column names", f"none in {self.name}")
         delimiter = max(_DELIMITERS, key=text.count)
         try:
             names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
         except csv.Error:
             names = ["0"]
         if any(map(_is_number, names)):
-            # The line itself may be somebody's coordinates.
-            msg = f"`IN` must be CSV with a first line of column names, got numbers in the first line of {self.name}."
-            raise InvalidInputError(msg)
+            # The line is not quoted: it may be somebody's coordinates.
+            raise reject("source", "CSV with a first line of column names", f"numbers in the first line of {self.name}")
         return names, delimiter
 
 
 class CsvSink(Sink):
-    """CSV with a line of names; null is nothing between two commas."""
+    """CSV with a first line of column names; null is an empty cell."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".csv",)
     geometries: ClassVar[bool | None] = False
@@ -130,11 +141,11 @@ class CsvSink(Sink):
         if others:
             raise reject("copy", "columns of numbers, texts or times where CSV is written", ", ".join(others))
         header = io.StringIO(newline="")
-        # Names with either letter of this terminator are quoted.
+        # The csv module quotes names that contain a character of this terminator.
         csv.writer(header, lineterminator="\r\n").writerow(plain.names)
         stream.write(header.getvalue().removesuffix("\r\n").encode() + b"\n")
         self._writer = arrow_csv.CSVWriter(
-            stream, plain, write_options=arrow_csv.WriteOptions(include_header=False, batch_size=2**14)
+            stream, plain, write_options=arrow_csv.WriteOptions(include_header=False, batch_size=_FORMATTED_ROWS)
         )
 
     def write(self, table: pa.Table) -> None:
@@ -154,7 +165,7 @@ class GzippedCsvSink(CsvSink):
     suffixes: ClassVar[tuple[str, ...]] = (".csv.gz",)
 
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema) -> None:
-        # Arrow's own gzip stream knows only the slowest level.
+        # Arrow's own gzip stream has only the slowest level.
         self._packed = gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=_GZIP_LEVEL, mtime=0)
         super().__init__(pa.PythonFile(self._packed, "w"), schema)
 
@@ -162,6 +173,60 @@ class GzippedCsvSink(CsvSink):
         """End the file."""
         super().close()
         self._packed.close()
+
+
+class StandardInput:
+    """Standard input, which can be closed while another thread waits for it; read by line, then in blocks.
+
+    Arrow's reader of CSV reads in a thread of its own. A thread that still waits for input when the interpreter ends
+    would abort the process, so it never waits for long, and finds the end of the input as soon as this is closed.
+    """
+
+    def __init__(self) -> None:
+        self._handle = sys.stdin.fileno()
+        self._held = b""
+        self._reading = threading.Lock()
+        self.closed = False
+
+    def close(self) -> None:
+        """End the input, and wait until no thread is inside `read`."""
+        self.closed = True
+        with self._reading:
+            self._held = b""
+
+    def readable(self) -> bool:
+        """Whether it can be read, which Arrow asks."""
+        return True
+
+    def readline(self, limit: int) -> bytes:
+        """Return a line, or `limit` bytes of it."""
+        while b"\n" not in self._held and len(self._held) < limit and (more := self._next(limits.READ_BYTES)):
+            self._held += more
+        end = self._held.find(b"\n") + 1 or len(self._held)
+        line, self._held = self._held[: min(end, limit)], self._held[min(end, limit) :]
+        return line
+
+    def peek(self, count: int) -> bytes:
+        """Return some of the next bytes without taking them, none at the end."""
+        self._held = self._held or self._next(max(count, limits.READ_BYTES))
+        return self._held[:count]
+
+    def read(self, count: int) -> bytes:
+        """Return `count` bytes, fewer only at the end."""
+        with self._reading:
+            blocks, missing = [self._held[:count]], count - len(self._held[:count])
+            self._held = self._held[count:]
+            while missing and (block := self._next(missing)):
+                blocks.append(block)
+                missing -= len(block)
+            return b"".join(blocks)
+
+    def _next(self, most: int) -> bytes:
+        """Wait for some bytes and return them; none at the end."""
+        while not self.closed:
+            if os.name == "nt" or select.select([self._handle], [], [], _PATIENCE)[0]:
+                return os.read(self._handle, most)
+        return b""
 
 
 def _is_packed(path: Path) -> bool:

@@ -10,23 +10,20 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from metricdp.errors import InvalidInputError
-from metricdp.perturb.formats.base import Sink, Source, after, decoding, unmarked
+from metricdp.perturb import limits
+from metricdp.perturb.formats.base import Sink, Source, after, as_text, decoding, text_schema, unmarked
 from metricdp.perturb.formats.ipc_sizes import decompressed_sizes
-from metricdp.perturb.formats.json_text import as_text, text_schema
 
 __all__ = ["IpcSink", "IpcSource"]
 
 _MAGIC, _PADDED = b"ARROW1", b"ARROW1\0\0"
 
-# What is compressed as one piece is read as one piece, and may have so many bytes.
-_PIECE_BYTES = 2**30
-
 
 class IpcSource(Source):
-    """An Arrow file or stream. Mapped into memory: of files that are not compressed, only what is used is read.
+    """An Arrow file or stream, mapped into memory: of a file that is not compressed, only what is used is read.
 
-    A file is a stream between two magic words and with a table of contents, which is not used: what was measured is
-    what is read.
+    A file is a stream between two magic words, followed by a table of contents. The table is not used: it could lead
+    to other batches than those whose sizes were checked.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -62,7 +59,7 @@ class IpcSource(Source):
         except struct.error:
             msg = "a message that ends too soon"
             raise ValueError(msg) from None
-        if largest > _PIECE_BYTES:
+        if largest > limits.LARGEST_PIECE:
             msg = (
                 f"`{self.name}` must have batches that can be read in bounded memory, got one of {largest:,} bytes; "
                 "write it in batches of fewer rows."

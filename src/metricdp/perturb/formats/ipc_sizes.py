@@ -1,7 +1,8 @@
-"""Sizes of the pieces of an Arrow file or stream once they are decompressed, read before any of them is.
+"""Sizes that the batches of an Arrow file or stream claim to have once decompressed, read before pyarrow allocates.
 
-A compressed buffer begins with its length once decompressed, and a reader allocates as much. Messages are FlatBuffers
-(Arrow's `Message.fbs`); only what leads to the buffers is read.
+A compressed buffer begins with its decompressed length, and pyarrow allocates as much. Up to pyarrow 26 there is no
+option to limit it, and no way to ask for the lengths, so they are read here. Messages are FlatBuffers (Arrow's
+`Message.fbs`); only what leads to the buffers is read.
 """
 
 from __future__ import annotations

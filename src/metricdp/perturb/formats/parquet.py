@@ -13,31 +13,21 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from metricdp.errors import InvalidInputError
+from metricdp.perturb import limits
 from metricdp.perturb.chunks import rows_within
 from metricdp.perturb.copying import value_type
-from metricdp.perturb.formats.base import Sink, Source, after, decoding, unmarked
-from metricdp.perturb.formats.json_text import as_text, text_schema
-from metricdp.perturb.formats.parquet_pages import PageSizes, page_sizes, row_groups
-from metricdp.perturb.geo_notes import geometry_mark
-from metricdp.perturb.kernel import BATCH_ROWS
+from metricdp.perturb.formats.base import Sink, Source, after, as_text, decoding, text_schema, unmarked
+from metricdp.perturb.formats.parquet_sizes import PageSizes, page_sizes, row_groups
+from metricdp.perturb.geometries import extension_mark, geometry_mark
 
 __all__ = ["GeoParquetSink", "ParquetSink", "ParquetSource"]
-
-# Bytes of a column read at once, so that memory does not grow with the row groups of the file.
-_BUFFER = 2**20
-
-# A batch has about so many bytes, texts that a dictionary has once counted once.
-_BATCH_BYTES = 2**25
-
-# A page of each column is decompressed as a whole, a dictionary beside it; together they may have so many bytes.
-_PAGE_BYTES = 2**30
 
 
 class ParquetSource(Source):
     """A Parquet file; checksums of its pages are checked where it has them.
 
-    Texts are read as dictionaries: a file of a few kilobytes can hold a megabyte of text once and say that it stands
-    in every row.
+    Texts are read as dictionaries, because a file of a few kilobytes can hold a long text once and refer to it from
+    every row.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -50,12 +40,13 @@ class ParquetSource(Source):
                 self._file = parquet.ParquetFile(
                     path,
                     pre_buffer=False,
-                    buffer_size=_BUFFER,
+                    buffer_size=limits.READ_BYTES,
                     page_checksum_verification=True,
                     read_dictionary=texts,
                 )
                 self._groups = row_groups(self._raw)
-                self.schema = _marked(unmarked(self._file.schema_arrow), self._file.schema)
+                named = _extension_marks(parquet.read_schema(self._raw))
+                self.schema = _marked(unmarked(self._file.schema_arrow), named, self._file.schema)
         except BaseException:
             self._raw.close()
             raise
@@ -82,20 +73,23 @@ class ParquetSource(Source):
             yield batch
 
     def _rows_at_once(self, names: Sequence[str]) -> int:
-        """Return how many rows make a batch of bounded size, by the file's longest rows."""
+        """Return how many rows make a batch of bounded size, going by the page with the longest rows.
+
+        Pages are decompressed as a whole, one of each column at a time with the column's dictionary.
+        """
         fields = [self.schema.field(name) for name in names]
         longest = float(sum(map(_width, fields)))
         pages = [sizes for name in names for sizes in self._columns(name)]
         held = sum(sizes.dictionary + sizes.data for sizes in pages)
-        if held > _PAGE_BYTES:
+        if held > limits.LARGEST_PIECE:
             msg = (
                 f"`{self.name}` must have pages that can be read in bounded memory, got {held:,} bytes at a time; "
                 "write it with pages of about a megabyte."
             )
             raise InvalidInputError(msg)
         longest += sum(sizes.per_row for sizes in pages)
-        most = rows_within(pa.schema(fields), BATCH_ROWS, _BATCH_BYTES)
-        return max(1, min(most, int(_BATCH_BYTES / max(longest, 1.0))))
+        most = rows_within(pa.schema(fields), limits.BATCH_ROWS, limits.BATCH_BYTES)
+        return max(1, min(most, int(limits.BATCH_BYTES / max(longest, 1.0))))
 
     def _columns(self, name: str) -> list[PageSizes]:
         """Return the largest pages of every column of numbers or texts that the column `name` consists of."""
@@ -161,9 +155,14 @@ def _text_columns(schema: Any) -> list[str]:
     return [column.path for column in _leaf_columns(schema) if column.physical_type == "BYTE_ARRAY"]
 
 
-def _marked(schema: pa.Schema, described: Any) -> pa.Schema:
-    """Return the schema with GeoArrow's mark on columns that have one of Parquet's own types of geometries."""
-    marks: dict[str, dict[bytes, bytes]] = {}
+def _extension_marks(schema: pa.Schema) -> dict[str, dict[bytes, bytes]]:
+    """Return the marks of columns with an extension type that pyarrow knows; texts read as dictionaries lose them."""
+    return {field.name: extension_mark(field.type) for field in schema if isinstance(field.type, pa.BaseExtensionType)}
+
+
+def _marked(schema: pa.Schema, named: dict[str, dict[bytes, bytes]], described: Any) -> pa.Schema:
+    """Return the schema with marks of extension types, and GeoArrow's on columns of Parquet's own geometries."""
+    marks = dict(named)
     for column in _leaf_columns(described):
         if column.logical_type.type in ("GEOMETRY", "GEOGRAPHY"):
             mark = geometry_mark(json.loads(column.logical_type.to_json()).get("crs"))

@@ -1,0 +1,35 @@
+"""What every lower bound takes and how its value is rounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from metricdp.mechanisms.options import GridOptions
+from metricdp.problem import Problem
+
+__all__ = ["BoundOptions", "floor_bound", "rounded_down"]
+
+# A dual value is a sum of at most a few million rounded terms; this covers their rounding many times over.
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundOptions(GridOptions):
+    """The options of `metricdp.lower_bound`, which explains them."""
+
+    clusters: int = 1000
+    neighbours: int = 64
+    seed: int = 0
+
+
+def rounded_down(value: float, problem: Problem) -> float:
+    """Return `value` less what rounding may have added to it."""
+    size = float(problem.prior @ np.abs(problem.loss).max(axis=1))
+    return value - _ROUNDING * (abs(value) + size)
+
+
+def floor_bound(problem: Problem, epsilon: float, options: BoundOptions) -> float:  # noqa: ARG001 - for any ε
+    """Return the loss without privacy, Σ π(x) min_k L(x, k)."""
+    return rounded_down(problem.floor, problem)

@@ -1,0 +1,1 @@
+"""The engine of experiments: jobs, finished results on disk, workers here or on a cluster, progress."""

@@ -1,0 +1,1 @@
+"""The page for people: its routes, its files and the mechanisms of the demo."""

@@ -1,0 +1,125 @@
+"""Answers as JSON. The text of every output is made once, and answers to requests are joined from these texts."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metricdp._validation import FloatArray
+from metricdp.certificates.proving import Certificate
+from metricdp.mechanisms.base import Mechanism
+from metricdp.mechanisms.families import METHODS
+
+__all__ = ["Answers"]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the service says of one mechanism and its outputs.
+
+    tail : end of the answer to every draw, which names the mechanism.
+    degrees, plane : text of every output in either kind of coordinates. The last one is that of a refusal, which the
+        ledger marks by the index -1.
+    summary, detail : as in GET /v1/mechanisms and /v1/mechanisms/{id}.
+    """
+
+    tail: bytes
+    degrees: list[bytes] | None
+    plane: list[bytes]
+    summary: dict[str, Any]
+    detail: bytes
+
+    @classmethod
+    def of(cls, name: str, mechanism: Mechanism, sha256: str, certificate: Certificate, loaded_at: str) -> Answers:
+        """Render the answers of a mechanism."""
+        outputs = mechanism.outputs
+        degrees = None if mechanism.projection is None else mechanism.projection.to_lonlat(outputs)
+        summary = _summary(name, mechanism, sha256, certificate, loaded_at)
+        detail = {
+            **summary,
+            "outputs": None if degrees is None else _geojson(degrees),
+            "outputs_projected": outputs.tolist(),
+            "certificate": {
+                key: _number(value) if isinstance(value, float) else value
+                for key, value in certificate.to_dict().items()
+                if key in ("holds", "claim", "worst_ratio", "checked", "seconds")
+            },
+        }
+        return cls(
+            tail=b',"mechanism":' + _json(name) + b',"sha256":' + _json(sha256),
+            degrees=None if degrees is None else _pieces(degrees, ("lon", "lat")),
+            plane=_pieces(outputs, ("x", "y")),
+            summary=summary,
+            detail=_json(detail),
+        )
+
+    def drawn(self, ids: NDArray[np.integer[Any]], *, degrees: bool) -> tuple[bytes, int]:
+        """Return the answer to a request whose outputs are `ids`, and how many were refused."""
+        pieces = self.degrees if degrees and self.degrees is not None else self.plane
+        refused = int(np.count_nonzero(ids < 0))
+        listed = b",".join(map(pieces.__getitem__, ids.tolist()))
+        return b'{"outputs":[%b]%b,"refused":%d}' % (listed, self.tail, refused), refused
+
+    def probabilities(self, rows: FloatArray) -> bytes:
+        """Return the answer to a request for probabilities."""
+        return b'{"probabilities":%b%b}' % (_json(rows.tolist()), self.tail)
+
+
+def _pieces(outputs: FloatArray, letters: tuple[str, str]) -> list[bytes]:
+    pairs = outputs.shape[1] == 2
+    pieces = [
+        {"id": index, **(dict(zip(letters, place, strict=True)) if pairs else {"point": place})}
+        for index, place in enumerate(outputs.tolist())
+    ]
+    return [*map(_json, pieces), b"null"]
+
+
+def _summary(name: str, mechanism: Mechanism, sha256: str, certificate: Certificate, loaded_at: str) -> dict[str, Any]:
+    projection = mechanism.projection
+    return {
+        "id": name,
+        "method": mechanism.method,
+        "label": _label(mechanism.method),
+        "epsilon": mechanism.epsilon,
+        "p": _number(mechanism.p) if math.isfinite(mechanism.p) else "inf",
+        "sha256": sha256,
+        "n_outputs": mechanism.n_outputs,
+        "n_axes": mechanism.bounds.shape[1],
+        "bounds": mechanism.bounds.tolist(),
+        "projection": None if projection is None else {"lon_deg": projection.lon_deg, "lat_deg": projection.lat_deg},
+        "unit": None if projection is None else "km",
+        "loss": _number(mechanism.report.get("loss")),
+        "lower_bound": _number(mechanism.report.get("lower_bound")),
+        "loaded_at": loaded_at,
+        "certified": certificate.holds,
+        "claim": certificate.claim,
+    }
+
+
+def _label(method: str) -> str:
+    """Return what people call a method; a file may name one that the registry does not know."""
+    known = METHODS.get(method)
+    return method if known is None else known.label
+
+
+def _number(value: Any) -> float | None:
+    """Return a finite number or None; the report in a file may hold anything."""
+    usable = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if usable else None
+
+
+def _geojson(degrees: FloatArray) -> dict[str, Any]:
+    features = [
+        {"type": "Feature", "id": index, "geometry": {"type": "Point", "coordinates": place}, "properties": {}}
+        for index, place in enumerate(degrees.tolist())
+    ]
+    return {"type": "FeatureCollection", "features": features}
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()

@@ -1,0 +1,109 @@
+"""Every command and every line of Python in the README, run as printed."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from perturb_tools import ROWS, lay_out, nearest, points, write_points
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, flags=re.DOTALL)
+COMMANDS = [
+    line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if line.startswith("metricdp")
+]
+PYTHON = [block for kind, block in BLOCKS if kind == "python"]
+SERVED = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if " serve " in line]
+MAKE = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if line.startswith("make")]
+
+
+def run(command, folder):
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("readme")
+    write_points(place)
+    return place
+
+
+def test_commands(folder):
+    assert len(COMMANDS) >= 5
+    for line in COMMANDS:
+        program, *arguments = shlex.split(line)
+        assert program == "metricdp"
+        answer = run([sys.executable, "-c", "from metricdp.cli import main; main()", *arguments], folder)
+        assert answer.returncode == 0, f"{line}: {answer.stderr}"
+        assert answer.stdout.strip()
+    private = pd.read_parquet(folder / "out.parquet")
+    assert list(private) == ["output_id", "lon", "lat"]
+    assert len(private) == ROWS
+
+
+def test_the_page(tmp_path):
+    pytest.importorskip("fastapi", reason="needs the extra `service`")
+    from service_tools import running
+
+    (line,) = SERVED
+    program, command, *arguments = shlex.split(line)
+    assert (program, command) == (".venv/bin/metricdp", "serve")
+    with running(tmp_path, *arguments, "--no-browser") as service, service.client() as client:
+        assert "What does a report give away?" in client.get("/").text
+        found = client.get("/v1/mechanisms").json()["mechanisms"]
+        assert {one["method"] for one in found} == {"spline", "laplace-remap", "aipo-e", "em"}
+        assert all(one["certified"] for one in found)
+
+
+def test_python(folder):
+    answer = run([sys.executable, "-c", PYTHON[0]], folder)
+    assert answer.returncode == 0, answer.stderr
+    assert re.search(r"\(8.0, d_2\)-mDP on the whole box", answer.stdout)
+
+
+def test_tables_of_other_libraries(tmp_path, monkeypatch):
+    for library in ("duckdb", "geopandas", "pandas", "polars"):
+        pytest.importorskip(library)
+    lay_out(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (block,) = PYTHON[1:]
+    start = block.index("private = ")
+    lines = block[start:].splitlines()
+    kinds = []
+    for line in lines:
+        names = {}
+        exec(block[:start] + line, names)
+        private = names["private"]
+        kinds.append(type(private).__name__)
+        answers = private.df() if kinds[-1] == "DuckDBPyRelation" else private
+        assert list(answers["output_id"]) == nearest(points(ROWS)).tolist(), line
+    assert kinds == ["DuckDBPyRelation", "DataFrame", "DataFrame", "GeoDataFrame"]
+
+
+def test_make_knows_the_targets_and_ci_calls_the_test_command():
+    targets = [line.split()[1] for line in MAKE]
+    assert targets == ["demo", "test"]
+    for target in targets:
+        assert run(["make", "--dry-run", target], ROOT).returncode == 0
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_demo(folder):
+    """What `make demo` runs, whole: it must stay a matter of a minute or two."""
+    command = next(line for line in (ROOT / "Makefile").read_text().splitlines() if "metricdp demo" in line)
+    arguments = shlex.split(command.strip())[1:]
+    answer = run([sys.executable, "-c", "from metricdp.cli import main; main()", *arguments], folder)
+    assert answer.returncode == 0, answer.stderr
+    assert "lower bound" in answer.stdout
+    written = {path.name for path in (folder / "demo").iterdir()}
+    assert written == {"helsinki.mdp", "map.png", "loss.png", "comparison.csv", "comparison.md"}
+
+
+def test_links_and_pictures_exist():
+    for target in re.findall(r"\]\(([^)#]+)\)", TEXT):
+        assert (ROOT / target).exists(), target
