@@ -501,3 +501,21 @@ def stored_id(value):
         return None
     hopeless = any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value)
     return None if hopeless else value
+
+
+# --- The paper's measure of privacy: all pairs of places --------------------------------------------------------------
+
+
+def all_pair_ratios(rows, points, epsilon, p, slack):
+    """|ln z_k(x) − ln z_k(x')| / (ε d) of all pairs and outputs; how many break mDP, exactly and by more than a slack."""
+    ratios, violations, beyond_slack = [], 0, 0
+    for i, j in itertools.combinations(range(len(points)), 2):
+        allowed = epsilon * float(np.linalg.norm(points[i] - points[j], p))
+        if allowed == 0:
+            continue
+        for a, b in zip(rows[i], rows[j], strict=True):
+            change = 0.0 if a == b else math.inf if 0 in (a, b) else abs(math.log(a) - math.log(b))
+            violations += change > allowed
+            beyond_slack += max(a, b) > math.exp(allowed) * min(a, b) + slack
+            ratios.append(change / allowed)
+    return ratios, violations, beyond_slack

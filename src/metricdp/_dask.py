@@ -1,4 +1,4 @@
-"""Dask clusters, as all who use one need them. Needs the extra `cluster`."""
+"""Connections to Dask clusters, for files of points and for experiments. Needs the extra `cluster`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 def connected(address: str, parameter: str) -> Iterator[Any]:
     """Connect a client to the scheduler at `address`, whose workers must run this version of the library.
 
-    parameter : what messages call the place where the caller was given the address.
+    parameter : the caller's parameter that holds the address, for messages.
     """
     distributed = optional("distributed", "cluster", "A Dask cluster")
     with distributed.Client(address, timeout=_TIMEOUT) as client:
@@ -31,7 +31,7 @@ def connected(address: str, parameter: str) -> Iterator[Any]:
 
 
 def finished(futures: dict[Any, T]) -> Iterator[tuple[Any, T]]:
-    """Yield each future that has an answer, with what it stands for; the cluster lets go of the answer afterwards."""
+    """Yield each future as it finishes, with its entry in `futures`; afterwards the cluster forgets its result."""
     distributed = optional("distributed", "cluster", "A Dask cluster")
     for future in distributed.as_completed(list(futures)):
         yield future, futures.pop(future)

@@ -238,7 +238,9 @@ def test_real_cities_are_far_from_the_limit():
 
 
 def test_a_header_of_millions_of_columns(read_apart, tmp_path):
-    assert "the line of column names has more than" in read_apart(folder_of(tmp_path / "toy", nodes="id,lon,lat" + "," * 5_000_000))
+    assert "the line of column names has more than" in read_apart(
+        folder_of(tmp_path / "toy", nodes="id,lon,lat" + "," * 5_000_000)
+    )
 
 
 def test_two_columns_of_one_name(tmp_path):

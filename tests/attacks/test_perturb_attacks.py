@@ -162,7 +162,11 @@ def test_types_of_other_vendors_are_not_copied(tmp_path, suffix, type_name, reas
     """PostGIS' types come as opaque ones; whatever else a vendor's type is, it may be a place."""
     name, description = "ARROW:extension:name", "ARROW:extension:metadata"
     told = {name: "arrow.opaque", description: f'{{"type_name": "{type_name}", "vendor_name": "PostgreSQL"}}'}
-    fields = [pa.field("lon", pa.float64()), pa.field("lat", pa.float64()), pa.field("home", pa.string(), metadata=told)]
+    fields = [
+        pa.field("lon", pa.float64()),
+        pa.field("lat", pa.float64()),
+        pa.field("home", pa.string(), metadata=told),
+    ]
     columns = [pa.array(HERE["lon"]), pa.array(HERE["lat"]), pa.array([f"{HOME[0]} {HOME[1]}"] * 2)]
     source = write(tmp_path / f"in.{suffix}", pa.Table.from_arrays(columns, schema=pa.schema(fields)))
     summary = perturb_file(city(), source, tmp_path / "out.csv", Options(copy="all"))
@@ -793,7 +797,7 @@ def test_a_mechanism_that_is_swapped_while_the_cluster_works(tmp_path, monkeypat
 
     monkeypatch.setattr(folder_module, "_do_all", swapped)
     started = distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address=None, silence_logs=50
+        n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address=":0", silence_logs=50
     )
     words = r"1 of 1 files failed.*must be the mechanism file with hash"
     with started as cluster, pytest.raises(mdp.InvalidInputError, match=words):

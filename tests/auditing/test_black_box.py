@@ -511,8 +511,11 @@ def test_bad_input_is_named(change, words):
             lambda points: points,
             r"returned shape \(2500, 1\) of type float64 for 2500 points; it must return one whole number per point",
         ),
-        (lambda points: points[:, 0], r"whole numbers, got shape \(2500,\) of type float64"),
-        (lambda points: np.full(len(points), -1), "outputs are 0 to 1, got outputs from -1 to -1"),
+        (lambda points: points[:, 0], r"returned shape \(2500,\) of type float64 for 2500 points"),
+        (
+            lambda points: np.full(len(points), -1),
+            "returned outputs from -1 to -1; with `n_outputs` = 2 they must be 0 to 1",
+        ),
     ],
 )
 def test_bad_samplers_are_named(sampler, words):

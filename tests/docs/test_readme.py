@@ -93,6 +93,7 @@ def test_make_knows_the_targets_and_ci_calls_the_test_command():
     assert "make test" in (ROOT / ".ci" / "run").read_text()
 
 
+@pytest.mark.slow
 def test_demo(folder):
     """What `make demo` runs, whole: it must stay a matter of a minute or two."""
     command = next(line for line in (ROOT / "Makefile").read_text().splitlines() if "metricdp demo" in line)

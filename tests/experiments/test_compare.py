@@ -88,12 +88,10 @@ def test_an_interrupted_comparison_goes_on_where_it_stopped(problem, frame, tmp_
     assert len(again) == 2
 
 
-def test_keys_tell_problems_apart_that_differ_in_the_unit_of_epsilon_or_the_middle_of_a_long_option(tmp_path):
+def test_keys_tell_problems_apart_that_differ_in_the_unit_of_epsilon_or_the_middle_of_a_long_option():
     city = mdp.cities.RoadNetwork("toy", [1, 2, 3], [24.90, 24.92, 24.95], [60.1, 60.12, 60.1], [], [], [])
-    degrees = np.column_stack([city.lon, city.lat])
     ground = mdp.Problem(city.xy, city.xy[:2], "euclidean", projection=city.projection)
     plane = mdp.Problem(ground.records, ground.outputs, ground.loss, ground.prior, ground.p, ground.bounds)
-    assert len(degrees) == ground.n_records
     assert ground.fingerprint == plane.fingerprint
     options = {"aipo": {"breakpoints": [np.linspace(0, 1, 5001) ** power for power in (1, 1)]}}
     other = {"aipo": {"breakpoints": [np.linspace(0, 1, 5001) ** power for power in (1, 1.01)]}}
@@ -122,6 +120,21 @@ def test_a_method_that_does_not_apply_is_a_row_with_its_reason(problem):
     assert "GB of memory" in failed["error"]
     assert np.isnan(failed["loss"])
     assert "–" in markdown_table(table)
+    labels = [line.get_label() for line in loss_figure(table, problem).axes[0].get_lines()]
+    assert "Exponential" in labels
+    assert not [label for label in labels if "AIPO" in label]
+
+
+def test_without_a_lower_bound_there_is_no_table(problem, monkeypatch):
+    monkeypatch.setattr(comparing, "measure", lambda problem, job: {"error": "The worker process died twice."})
+    with pytest.raises(mdp.SolverError, match=r"There is no lower bound at ε = 2: The worker process died twice\."):
+        mdp.compare(problem, [2.0], ["em"])
+
+
+def test_a_private_method_without_a_proof_is_drawn_as_such(problem, frame):
+    unproved = frame.assign(certified=False)
+    labels = {line.get_label() for line in loss_figure(unproved, problem).axes[0].get_lines()}
+    assert {"Exponential (not proved)", "AIPO-E (not proved)", "AIPO-R (not private)"} <= labels
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ FITS = {
 
 @pytest.mark.parametrize("method", FITS)
 def test_proofs_accept_what_was_fitted_and_nothing_steeper(method):
-    problem = weighted_problem(6, side=20.0)
+    problem = weighted_problem(6, side=20.0 if method.startswith("em") or method == "tem" else 5.0)
     mechanism = FITS[method](problem, 0.8)
     assert mechanism.method == method
     assert mechanism.epsilon == 0.8

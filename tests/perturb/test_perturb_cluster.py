@@ -56,7 +56,7 @@ def check(folder):
 @pytest.fixture
 def cluster():
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
     ) as running:
         yield running
 
@@ -107,7 +107,7 @@ def test_bad_files_and_bad_addresses(tmp_path, monkeypatch):
     write_files(source, 10)
     pyarrow.parquet.write_table(pa.table({"lon": ["24.318273645"], "lat": [60.0]}), source / "13.parquet")
     started = distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address=None, silence_logs=50
+        n_workers=2, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address=":0", silence_logs=50
     )
     words = r"1 of 13 files failed; mend them and go on with `resume`\. 13\.parquet: `lon` must be"
     with started as cluster, pytest.raises(mdp.InvalidInputError, match=words) as caught:

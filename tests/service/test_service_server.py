@@ -192,6 +192,16 @@ def test_connections_are_counted(service):
         assert client.get("/healthz").status_code == 200
 
 
+def test_headers_and_body_have_each_their_own_time(service):
+    body = json.dumps({"point": HERE}).encode()
+    with connected(service) as connection:
+        time.sleep(0.6)
+        connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body))
+        time.sleep(0.6)
+        connection.sendall(body)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 OK")
+
+
 def test_slow_bodies_are_cut_off(service):
     with connected(service) as connection:
         connection.sendall(HEAD + b"Content-Length: 1000\r\n\r\n{")

@@ -6,9 +6,11 @@ import sys
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from metricdp._version import __version__
 from metricdp.cli._commands import COMMANDS, LazyGroup
+from metricdp.cli._console import errors
 from metricdp.errors import InvalidInputError, NotCertified, SolverError
 
 __all__ = ["app", "main"]
@@ -52,9 +54,5 @@ def main() -> None:
     try:
         app()
     except (InvalidInputError, NotCertified, SolverError, OSError, ModuleNotFoundError) as error:
-        from rich.text import Text  # noqa: PLC0415 - only where something went wrong
-
-        from metricdp.cli._console import errors  # noqa: PLC0415
-
         errors.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
         sys.exit(2)

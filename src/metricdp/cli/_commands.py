@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import functools
 import pkgutil
-import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import typer
 from typer.core import TyperArgument, TyperGroup
 
-from metricdp.errors import InvalidInputError
+from metricdp.cli._console import named_as
 
-__all__ = ["COMMANDS", "LazyGroup", "named_as"]
+__all__ = ["COMMANDS", "LazyGroup"]
 
 # By name: where the command is, as "module:function" or "module:app", and the line that `metricdp --help` shows.
 COMMANDS = {
@@ -101,13 +99,3 @@ def _as_typed(parameter: Any) -> str:
     if isinstance(parameter, TyperArgument):
         return str(parameter.metavar or parameter.name)
     return max(parameter.opts, key=len)
-
-
-@contextmanager
-def named_as(names: Mapping[str, str]) -> Iterator[None]:
-    """Name options where an error of the library names Python parameters: `time_limit` becomes `--time-limit`."""
-    try:
-        yield
-    except InvalidInputError as error:
-        message = re.sub(r"`(\w+)`", lambda found: f"`{names.get(found[1], found[1])}`", str(error))
-        raise type(error)(message) from error

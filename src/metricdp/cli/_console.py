@@ -1,21 +1,24 @@
-"""How commands speak: results on stdout, everything else on stderr."""
+"""What commands print: results on stdout, progress and errors on stderr, errors in the words of the command line."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from metricdp.errors import InvalidInputError
+
 if TYPE_CHECKING:
     from metricdp.mechanisms.options import ProgressCallback
 
-__all__ = ["errors", "out", "print_json", "progress_bar"]
+__all__ = ["errors", "named_as", "out", "print_json", "progress_bar"]
 
 out = Console()
 errors = Console(stderr=True)
@@ -52,3 +55,13 @@ def progress_bar(title: str) -> Iterator[ProgressCallback]:
     with bar:
         task = bar.add_task("", total=1.0)
         yield lambda fraction, words: bar.update(task, completed=fraction, description=words)
+
+
+@contextmanager
+def named_as(names: Mapping[str, str]) -> Iterator[None]:
+    """Name options where an error of the library names Python parameters: `time_limit` becomes `--time-limit`."""
+    try:
+        yield
+    except InvalidInputError as error:
+        message = re.sub(r"`(\w+)`", lambda found: f"`{names.get(found[1], found[1])}`", str(error))
+        raise type(error)(message) from error

@@ -10,7 +10,7 @@ import typer
 from metricdp import cities
 from metricdp._validation import reject
 from metricdp.cities import RoadNetwork
-from metricdp.cli._commands import named_as
+from metricdp.cli._console import named_as
 from metricdp.cli._problem_files import read_problem
 from metricdp.errors import InvalidInputError
 from metricdp.problem import Problem

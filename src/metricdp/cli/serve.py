@@ -13,8 +13,7 @@ from typing import Annotated
 import typer
 
 from metricdp import cities
-from metricdp.cli._commands import named_as
-from metricdp.cli._console import errors, out, progress_bar
+from metricdp.cli._console import errors, named_as, out, progress_bar
 from metricdp.cli._ledger import Beyond, LedgerFile, MaxEpsilon, StickyKm, refuse_without_ledger
 from metricdp.errors import InvalidInputError
 from metricdp.service import LedgerOptions, Settings, require_packages

@@ -69,7 +69,7 @@ def ppr_figure(ratios: Mapping[str, Ratios], epsilon: float) -> Figure:
 
 
 def map_figure(mechanism: Mechanism, point: ArrayLike, city: RoadNetwork | None = None) -> Figure:
-    """Draw where reports from one point go: outputs sized by probability, with two radii people understand."""
+    """Draw where reports from one point go: outputs sized by probability, and the radius 1/ε of protection."""
     from matplotlib.collections import LineCollection  # noqa: PLC0415 - an extra
 
     figure, axes = _figure(6.4, 6.8)

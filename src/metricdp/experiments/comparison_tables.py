@@ -1,4 +1,4 @@
-"""Comparison tables for terminals, documents and programs."""
+"""Tables of losses for terminals and documents."""
 
 from __future__ import annotations
 

@@ -59,7 +59,8 @@ def extension_name(field: pa.Field) -> str:
 
 def extension_mark(kind: pa.BaseExtensionType) -> dict[bytes, bytes]:
     """Return the metadata by which a field says that it is of an extension type."""
-    serialize = getattr(kind, "__arrow_ext_serialize__", None)  # types of pyarrow itself describe themselves as text only
+    # Types of pyarrow itself have no such method; their text describes them.
+    serialize = getattr(kind, "__arrow_ext_serialize__", None)
     described: bytes = str(kind).encode() if serialize is None else serialize()
     return {_EXTENSION: kind.extension_name.encode(), _EXTENSION_METADATA: described}
 
@@ -158,7 +159,8 @@ def _parsed(text: bytes) -> dict[str, Any]:
 def _is_called_geometry(field: pa.Field) -> bool:
     """Whether the column's type, be it any vendor's, speaks of geometry or geography."""
     name = extension_name(field)
-    marks = (field.metadata or {}) | (extension_mark(field.type) if isinstance(field.type, pa.BaseExtensionType) else {})
+    own = extension_mark(field.type) if isinstance(field.type, pa.BaseExtensionType) else {}
+    marks = (field.metadata or {}) | own
     # Only an opaque type is named in its description; others may speak of anything there.
     described = marks.get(_EXTENSION_METADATA, b"").decode(errors="replace") if name == "arrow.opaque" else ""
     words = f"{name} {described}".casefold()

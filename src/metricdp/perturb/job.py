@@ -66,7 +66,7 @@ class Job:
         return ahead(self._grouped(skip), depth=1)
 
     def write(self, stream: pa.NativeFile, drawn: Iterator[Drawn], report: Callable[[Counts], None]) -> None:
-        """Write parts to a file of outputs, telling of each."""
+        """Write parts to a file of outputs; `report` is called with the counts of each."""
 
         def placed() -> Iterator[pa.RecordBatch]:
             for table, counts in drawn:

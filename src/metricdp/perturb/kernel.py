@@ -141,7 +141,7 @@ class Perturbation:
             first_row += len(piece)
 
     def draw(self, batch: pa.RecordBatch, first_row: int = 0) -> tuple[pa.RecordBatch, Counts]:
-        """Return output ids with the columns that are copied, and how many rows met which fate.
+        """Return output ids with the columns that are copied, and counts of what became of the rows.
 
         `first_row` is the number of rows before the batch, for messages.
         """
@@ -150,7 +150,7 @@ class Perturbation:
         finite = np.logical_and.reduce([np.isfinite(axis) for axis in points.T])
         unusable = valid & ~finite
         if self.options.outside != "drop":
-            self._require_none(unusable, "finite (outside='drop' leaves such rows out)", "NaN or infinity", first_row)
+            self._require_none(unusable, "finite (`outside` drop leaves such rows out)", "NaN or infinity", first_row)
         rows = np.flatnonzero(valid & finite)
         points = points[rows]
         plane = self._to_plane(points)
@@ -250,7 +250,7 @@ class Perturbation:
                 damaged = name
             else:
                 continue
-            # The decoder's words may quote a value.
+            # pyarrow's message may quote a value, so it is not passed on.
             msg = f"Column {damaged!r} is damaged somewhere after row {first_row:,}: its values do not fit its type."
             raise InvalidInputError(msg)
 
@@ -271,14 +271,16 @@ class Perturbation:
     def _sample(
         self, plane: FloatArray, batch: pa.RecordBatch, rows: NDArray[np.intp], first_row: int
     ) -> NDArray[np.integer[Any]]:
-        if self.sampler is None or self.options.user_column is None:
+        if self.sampler is None:
             return np.asarray(self.mechanism.sample(plane))
-        column = plain_values(_column(batch, self.options.user_column))
+        name = self.options.user_column
+        assert name is not None  # checked when the sampler was given
+        column = plain_values(_column(batch, name))
         missing = np.zeros(len(batch), dtype=np.bool_)
         missing[rows] = ~np.asarray(column.is_valid())[rows]
         if missing.any():
             got = f"null in {int(missing.sum()):,} rows, the first of them row {first_row + missing.argmax() + 1:,}"
-            raise reject(self.options.user_column, "somebody in every row with a point", got)
+            raise reject(name, "somebody in every row with a point", got)
         return np.asarray(self.sampler(plane, column.take(pa.array(rows)).to_numpy(zero_copy_only=False)))
 
     def _answer(self, batch: pa.RecordBatch, drawn: list[pa.Array], keep: Mask | None) -> pa.RecordBatch:

@@ -18,7 +18,7 @@ _SUSPICIOUS = 0.5
 
 @dataclass(frozen=True)
 class Counts:
-    """How many rows met which fate. These numbers are exact, so they are not private.
+    """How many rows, by what became of them. These numbers are exact, so they are not private.
 
     rows_in, rows_out : rows read and written.
     nulls : rows without a point, which have no output either.
@@ -76,7 +76,7 @@ class Watch:
 class Summary:
     """What a job did.
 
-    counts : rows by their fate, those of earlier runs included.
+    counts : rows by what became of them, those of earlier runs included.
     seconds : how long this run took.
     sha256 : hash of the mechanism.
     resumed : rows that earlier runs had drawn.

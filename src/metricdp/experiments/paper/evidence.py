@@ -1,4 +1,4 @@
-"""Everything that a report rests on: the settings, the cities, and the tables made of all results."""
+"""What a report is made from: the settings, the cities, and the tables of all results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Evidence"]
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was run and what came out.
+    """What was run, and the tables of its results, each made when it is first asked for.
 
     frame : one row per job (`metricdp.experiments.paper.tables.gather`).
     """

@@ -32,7 +32,7 @@ def loss_picture(table: pd.DataFrame, city: str) -> bytes:
     axes[0].set_ylabel("expected loss, km")
     axes[0].set_ylim(bottom=0)
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=7 if printed else 4, fontsize=8)
+    figure.legend(handles, labels, loc="outside lower center", ncols=5 if printed else 3, fontsize=8)
     return _png(figure)
 
 

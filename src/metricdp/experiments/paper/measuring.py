@@ -58,7 +58,7 @@ def measure(job: PaperJob) -> Result:
 
 def _problem(job: PaperJob) -> Problem:
     problem = _drawn(job.city, job.network, job.outputs, job.tasks, job.seed)
-    # Without the projection: the paper measures ε per kilometre of the plane.
+    # The paper's ε is per kilometre of the plane, so the projection, which makes it per true kilometre, is left out.
     return Problem(problem.records, problem.outputs, problem.loss, problem.prior, job.p, problem.bounds)
 
 

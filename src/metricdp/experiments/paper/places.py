@@ -1,4 +1,4 @@
-"""The cities of a reproduction, as plain facts: what plans, keys and reports need to know of them."""
+"""The cities of the paper's experiments: what plans, keys and reports need to know of them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Place:
 
 
 def survey(names: Iterable[str]) -> tuple[Place, ...]:
-    """Load every city once and return its facts; refuse unknown ones before anything is computed."""
+    """Load every city once and describe it, so that unknown ones are refused before anything is computed."""
     asked = list(dict.fromkeys(name.strip() for name in names if name.strip()))
     if not asked:
         raise reject("cities", "non-empty", "nothing")
@@ -65,13 +65,13 @@ def _place(source: str) -> Place:
     try:
         network = cities.load(source)
     except InvalidInputError as error:
-        hint = "--quick needs none but Helsinki, which comes with the extra `cities`."
-        raise InvalidInputError(f"City {source!r} is not to be had: {error} {hint}") from error
+        hint = "With `quick` only Helsinki is needed, which comes with the extra `cities`."
+        raise InvalidInputError(f"City {source!r} could not be loaded: {error} {hint}") from error
     width, height = np.ptp(network.xy, axis=0)
     known = source.lower() in cities.available()
     return Place(
         name=source.lower() if known else network.name,
-        # Workers may run in another folder.
+        # Absolute, since workers may run in another folder.
         source=source.lower() if known else str(Path(source).resolve()),
         network=digest(network),
         nodes=network.n_nodes,

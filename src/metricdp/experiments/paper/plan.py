@@ -1,4 +1,4 @@
-"""From experiments to jobs: what is to be computed, as plain values."""
+"""From experiments to jobs: what is computed for each table and figure of the paper."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Settings:
     spline_cells : along each axis.
     granularity : cells from west to east of the study of granularity.
     sample : places of which all pairs are compared, as in the paper.
-    pairs : pairs of each kind in the search for violations; 0 leaves it out. `slow_pairs` is for Laplace noise, whose
-        rows take a while.
+    pairs : pairs of each kind in the search for violations; 0 leaves it out. `slow_pairs` is the same for Laplace
+        noise, whose probabilities take long to compute.
     auto_seconds, time_limit : seconds for "auto", and the most that any other job may take.
     """
 
@@ -107,7 +107,7 @@ def plan(experiments: Sequence[str], places: Sequence[Place], settings: Settings
 
 @dataclass(frozen=True)
 class _Sheet:
-    """Writes the jobs of one city and one repeat."""
+    """Makes the jobs of one city and one repeat."""
 
     place: Place
     seed: int
@@ -128,7 +128,7 @@ class _Sheet:
         return PaperJob(
             kind=kind, purpose=purpose, place=self.place.name, city=self.place.source, network=self.place.network,
             outputs=self.settings.outputs,
-            # A network without edges knows the distances to one task.
+            # A network without edges comes with the distances to a single task.
             tasks=self.settings.tasks if self.place.edges else 1,
             seed=self.seed, p=float(p), epsilon=float(epsilon), method=method,
             options=tuple(sorted(options.items())), **rest,
@@ -160,7 +160,7 @@ class _Sheet:
                     yield self.job("fit", method, epsilon, purpose="mismatched", options=options, mismatched=True)
 
     def variants(self) -> Iterator[PaperJob]:
-        """AIPO as the paper's words or its code have it, where the two or their arithmetic disagree."""
+        """AIPO in the variants of the paper's text and of its code, where these disagree."""
         if "aipo" not in self.settings.methods:
             return
         epsilon = self.settings.one_epsilon

@@ -28,7 +28,7 @@ _TITLE = "The paper's experiments, recomputed"
 
 _L1, _L2 = "ℓ1", "ℓ2"
 
-# Columns that differ from run to run: they stay out of the tables that do not.
+# Columns that differ from run to run: they are left out of the tables that must not.
 _TIMINGS = ("seconds", "seconds_half_width", "by_clock")
 
 
@@ -36,8 +36,8 @@ _TIMINGS = ("seconds", "seconds_half_width", "by_clock")
 class Checks:
     """What a reader wants to know first.
 
-    private : whether every mechanism that the paper calls private broke mDP nowhere, and was proved to.
-    broken : those that did not, in words.
+    private : whether every mechanism that the paper calls private was proved so, and no pair that breaks mDP was found.
+    broken : the mechanisms for which this fails, in words.
     failed : jobs without a result.
     """
 

@@ -1,4 +1,4 @@
-"""The figures that the paper reports, beside which ours are put."""
+"""The figures that the paper reports, and the settings that its text and its code give."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CITATION = (
     "and Fine-Grained Domains”; its code: doi.org/10.5281/zenodo.17851733"
 )
 
-# What the paper calls our methods.
+# The paper's names of our methods and bounds.
 NAMES = {
     "em": "EM",
     "laplace": "Laplace",

@@ -34,7 +34,7 @@ _QUICK_EPSILONS = (4.0, 16.0)
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came out: everything the report rests on, the first checks, and where files are."""
+    """The results of a run: what the report is made from, the first checks, and the names of the files."""
 
     evidence: Evidence
     checks: Checks
@@ -55,7 +55,7 @@ def reproduce(
     quick: bool = False,
     board: Board | None = None,
 ) -> Reproduction:
-    """Run experiments of the paper and write a report; what was computed before is not computed again.
+    """Run experiments of the paper and write a report; results of an earlier run in the same folder are used again.
 
     Parameters
     ----------

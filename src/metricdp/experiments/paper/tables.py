@@ -31,7 +31,7 @@ _BOUNDS = {"tight": "tight bound", "paper": "paper bound"}
 
 
 def gather(jobs: Sequence[PaperJob], results: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
-    """Return one row per job, in the order of the plan; figures that a job has not are missing."""
+    """Return one row per job, in the order of the plan; figures that a job does not compute are missing values."""
     return pd.DataFrame([_row(job, results[job.key]) for job in jobs])
 
 
@@ -102,11 +102,11 @@ def _main(frame: pd.DataFrame, p: float, kinds: Sequence[str] = ("fit",)) -> pd.
 
 
 def _beside_paper(table: pd.DataFrame, name: str, p: float) -> pd.DataFrame:
-    """Join the paper's figures, which are there for ℓ2 only."""
+    """Join the paper's figures; the data file has those for ℓ2 only."""
     theirs = reported.table(name)
     if p != 2:
         theirs = theirs.iloc[:0]
-    # Multiples of 0.2 differ in their last bits.
+    # Rounded, since multiples of 0.2 may differ in their last bits.
     left = table.assign(_epsilon=table["epsilon"].round(9))
     right = theirs.assign(_epsilon=theirs["epsilon"].round(9)).drop(columns="epsilon")
     return left.merge(right, how="left", on=["city", "method", "_epsilon"]).drop(columns="_epsilon")
@@ -121,7 +121,7 @@ def losses(frame: pd.DataFrame, p: float) -> pd.DataFrame:
 
 
 def order(table: pd.DataFrame) -> pd.DataFrame:
-    """Rank methods by loss at each city and ε; bounds are no methods."""
+    """Rank methods by loss at each city and ε, without the lower bounds."""
     fits = table[~table["method"].isin(list(_BOUNDS.values()))]
     ranked = fits.sort_values(["city", "epsilon", "loss"], kind="stable")
     rank = ranked.groupby(["city", "epsilon"]).cumcount() + 1
