@@ -13,8 +13,8 @@ import numpy as np
 from scipy.optimize import linprog
 
 import metricdp as mdp
-from metricdp.mechanisms.aipo.split import budgets_from_shares, equal_shares
 from metricdp.mechanisms.aipo.program import approx_apo, surrogate_cost
+from metricdp.mechanisms.aipo.split import budgets_from_shares, equal_shares
 from metricdp.optimise.engines import engines_for, solve
 from metricdp.optimise.programs import Program
 

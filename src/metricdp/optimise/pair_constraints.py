@@ -75,7 +75,8 @@ def spanning_pairs(points: FloatArray, p: float, neighbours: int, stretch: float
 def _chain_lengths(points: FloatArray, p: float, pairs: Pairs, wanted: Pairs, longest: float) -> FloatArray:
     """Return the length of the shortest chain of `pairs` that joins each wanted pair; infinite beyond `longest`."""
     lengths = norm(points[pairs[:, 0]] - points[pairs[:, 1]], p)
-    graph: Any = sparse.csr_array((lengths, pairs.T), shape=(len(points), len(points)))
+    # `dijkstra` of scipy before 1.15 takes 32-bit indices only, and there are never so many points.
+    graph: Any = sparse.csr_array((lengths, pairs.T.astype(np.int32)), shape=(len(points), len(points)))
     found = np.empty(len(wanted))
     for part in chunks(len(points), len(points)):
         rows = slice(*np.searchsorted(wanted[:, 0], [part.start, part.stop]))
