@@ -1,9 +1,11 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import metricdp as mdp
+from metricdp.certificates import proving
 from metricdp.mechanisms.aipo.split import compose
 from problems import random_problem
 
@@ -165,3 +167,35 @@ def test_cells_far_wider_than_one_over_epsilon(solver):
     mechanism = mdp.fit(problem, 8.0, "aipo-e", cells=4, solver=solver)
     assert mdp.certify(mechanism).holds
     assert mechanism.expected_loss(problem) < problem.uniform_loss
+
+
+@pytest.mark.parametrize("method", ["auto", "spline", "em"])
+def test_a_fit_proves_what_it_returns_once(monkeypatch, method):
+    proved = []
+    proof_of = proving._proof_of
+
+    def counted(kind):
+        proved.append(kind)
+        return proof_of(kind)
+
+    monkeypatch.setattr(proving, "_proof_of", counted)
+    options = {"time_limit": 1} if method == "auto" else {}
+    mechanism = mdp.fit(random_problem(0), 1.0, method, **options)
+    assert proved == [mechanism.kind]
+
+
+def test_auto_takes_the_best_that_is_proved(monkeypatch):
+    """If the best candidate has no proof, the next best is returned, and never what was not proved."""
+    problem = random_problem(0)
+    best = mdp.fit(problem, 1.0, time_limit=1)
+    proof_of = proving._proof_of
+
+    def without_the_best(kind):
+        prove = proof_of(kind)
+        return (lambda mechanism: replace(prove(mechanism), holds=False)) if kind == best.kind else prove
+
+    monkeypatch.setattr(proving, "_proof_of", without_the_best)
+    second = mdp.fit(problem, 1.0, time_limit=1)
+    assert second.kind != best.kind
+    assert second.report["certificate"]["holds"]
+    assert second.report["loss"] >= best.report["loss"]
