@@ -300,8 +300,7 @@ def test_a_city_source_is_a_reader_by_its_ending(monkeypatch, tmp_path):
 def add_city_source(monkeypatch, ending, reader):
     from metricdp import cities
 
-    by_ending = cities._read_file
-    monkeypatch.setattr(cities, "_read_file", lambda path: (reader if path.suffix == ending else by_ending)(path))
+    monkeypatch.setitem(cities.READERS, ending, reader)
 
 
 # A new format of points
@@ -326,18 +325,10 @@ def test_a_format_of_points_is_a_line_of_the_table(monkeypatch, problem, tmp_pat
 
 def add_format_of_points(monkeypatch, ending):
     """Add a format that is Arrow's under another ending."""
-    from metricdp.perturb import folder, formats
+    from metricdp.perturb import formats
     from metricdp.perturb.formats.ipc import IpcSink, IpcSource
 
     class ToySink(IpcSink):
         suffixes = (ending,)
 
-    by_kind = formats._opened
-    monkeypatch.setattr(formats, "_SINKS", (*formats._SINKS, ToySink))
-    monkeypatch.setattr(
-        formats,
-        "_opened",
-        lambda kind, path, **rest: IpcSource(path) if kind is ToySink else by_kind(kind, path, **rest),
-    )
-    for module in (formats, folder):
-        monkeypatch.setattr(module, "SUFFIXES", (*formats.SUFFIXES, ending))
+    monkeypatch.setitem(formats.FORMATS, ToySink, IpcSource)

@@ -112,8 +112,8 @@ def test_every_ending_of_points_is_offered_and_documented():
 
     kinds = {kind for module in modules_of(formats) for kind in vars(module).values() if isinstance(kind, type)}
     endings = {ending for kind in kinds if issubclass(kind, formats.Sink) for ending in getattr(kind, "suffixes", ())}
-    assert endings == set(formats.SUFFIXES)
-    for suffix in formats.SUFFIXES:
+    assert endings == set(formats.suffixes())
+    for suffix in formats.suffixes():
         assert f"`{suffix}`" in page("perturb.md"), suffix
 
 
@@ -179,6 +179,7 @@ def test_every_reader_of_cities_is_public():
     for path in SOURCE.glob("cities/read_*.py"):
         name = "read_folder" if path.stem == "read_csv" else path.stem
         assert name in cities.__all__
+        assert path.stem == "read_csv" or getattr(cities, name) in cities.READERS.values()
 
 
 # Budgets

@@ -387,4 +387,4 @@ def test_a_name_with_dots_stays_one_folder(tmp_path, monkeypatch):
 def test_other_files_are_not_opened(tmp_path, ending):
     path = tmp_path / f"city{ending}"
     path.write_bytes(b"\x1f\x8b" + bytes(100))
-    refused(path, "a folder, a .graphml file or an .osm.pbf file")
+    refused(path, "a folder or a file that ends in .graphml, .xml, .pbf")

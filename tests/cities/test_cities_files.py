@@ -479,7 +479,7 @@ class TestNames:
         with pytest.raises(InvalidInputError, match="must be an existing file or folder"):
             cities.load("gone.osm.pbf")
         (tmp_path / "city.shp").touch()
-        with pytest.raises(InvalidInputError, match=r"a folder, a \.graphml file or an \.osm\.pbf file"):
+        with pytest.raises(InvalidInputError, match=r"a folder or a file that ends in \.graphml, \.xml, \.pbf"):
             cities.load(tmp_path / "city.shp")
 
     def test_a_path_wins_when_written_as_one(self, monkeypatch, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from metricdp.cities.helsinki import NAME as EMBEDDED
@@ -29,6 +30,9 @@ __all__ = [
 ]
 
 DATA_VARIABLE = "METRICDP_DATA"
+
+# What reads files of each ending.
+READERS: dict[str, Callable[[Path], RoadNetwork]] = {".graphml": read_graphml, ".xml": read_graphml, ".pbf": read_pbf}
 
 
 def available() -> list[str]:
@@ -65,13 +69,11 @@ def load(name_or_path: str | os.PathLike[str]) -> RoadNetwork:
 
 
 def _read_file(path: Path) -> RoadNetwork:
-    ending = path.name.lower()
-    if ending.endswith((".graphml", ".xml")):
-        return read_graphml(path)
-    if ending.endswith(".pbf"):
-        return read_pbf(path)
-    rule = "a folder, a .graphml file or an .osm.pbf file"
-    raise InvalidInputError(f"`name_or_path` must be {rule}, got {str(path)!r}.")
+    for ending, read in READERS.items():
+        if path.name.lower().endswith(ending):
+            return read(path)
+    endings = ", ".join(READERS)
+    raise InvalidInputError(f"`name_or_path` must be a folder or a file that ends in {endings}, got {str(path)!r}.")
 
 
 def _data_folders() -> dict[str, Path]:

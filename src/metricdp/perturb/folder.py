@@ -25,7 +25,7 @@ from metricdp.files.reading import content_hash, read_file
 from metricdp.ledger.budgets import Ledger
 from metricdp.mechanisms.base import Mechanism
 from metricdp.perturb.copying import suspicion
-from metricdp.perturb.formats import SUFFIXES, open_source, sink_kind
+from metricdp.perturb.formats import open_source, sink_kind, suffixes
 from metricdp.perturb.job import Job, Progress
 from metricdp.perturb.options import Options
 from metricdp.perturb.parts import JobFolder, sync
@@ -209,11 +209,11 @@ def _tasks(source: Path, target: Path, sha256: str, options: Options) -> list[Fi
     ]
     _require_inside(source, paths)
     names = sorted(path.relative_to(source).as_posix() for path in paths if path.is_file())
-    others = [name for name in names if not name.casefold().endswith(SUFFIXES)]
+    others = [name for name in names if not name.casefold().endswith(suffixes())]
     if others or not names:
         # Ignoring them would lose rows silently.
         got = ", ".join(others[:3]) or "none"
-        raise reject("source", f"a folder of files that end in {', '.join(SUFFIXES)}", got)
+        raise reject("source", f"a folder of files that end in {', '.join(suffixes())}", got)
     return [FileTask(name, source / name, target / name, target / _STATE, sha256, options) for name in names]
 
 

@@ -9,6 +9,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
@@ -47,6 +48,12 @@ class Source(ABC):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
+
+    @classmethod
+    def opened(cls, path: str | Path, *, with_others: bool) -> Source:
+        """Open a file. Without `with_others` the schema may lack columns beside the point's, if that saves work."""
+        del with_others  # a schema is at hand in most formats
+        return cls(path)  # type: ignore[call-arg]
 
     @abstractmethod
     def close(self) -> None:

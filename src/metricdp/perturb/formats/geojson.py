@@ -35,6 +35,11 @@ class GeoJsonSource(Source):
     with_properties : whether names of properties are wanted, which takes a first pass over the file.
     """
 
+    @classmethod
+    def opened(cls, path: str | Path, *, with_others: bool) -> GeoJsonSource:
+        """Open a file; names of properties take a first pass over it."""
+        return cls(path, with_properties=with_others)
+
     def __init__(self, path: str | Path, *, with_properties: bool) -> None:
         self.name = str(path)
         self._path = Path(path)
