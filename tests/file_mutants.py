@@ -286,7 +286,10 @@ def outcome(path, known):
         return "not certified"
     certificate = mdp.certify(mechanism)
     assert certificate.holds
-    assert mechanism.rounding * float(mechanism.plane_epsilon) < 0.01, "a claim about hardly any pair"
+    # Millimetres in kilometres, or a ratio that is nothing: otherwise the claim would be about hardly any pair.
+    millimetres = 4.1 * 2.0**-20 * mechanism.bounds.shape[1] ** (1 / mechanism.p)
+    rounding, epsilon = mechanism.rounding, float(mechanism.plane_epsilon)
+    assert rounding <= millimetres or rounding * epsilon < 0.01, (mechanism.kind, epsilon, mechanism.p, rounding)
     low, high = mechanism.bounds
     points = np.concatenate([np.random.default_rng(0).uniform(low, high, size=(20, len(low))), mechanism.bounds])
     try:
