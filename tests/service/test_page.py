@@ -262,7 +262,10 @@ def test_dragging_the_ground_and_the_wheel_move_the_map_and_not_the_pin(visit, s
 def test_the_slider_changes_epsilon_and_a_row_the_method(visit, service):
     page = visit(service)
     assert page.locator("#outputs").get_attribute("data-mechanism") == "spline-8"
-    assert float(page.locator("#protection").get_attribute("data-value")) == 1 / 8
+    mechanism = chosen(page, service)
+    radius = 1 / float(mechanism.plane_epsilon) - mechanism.rounding
+    assert float(page.locator("#protection").get_attribute("data-value")) == pytest.approx(radius, rel=1e-12)
+    assert radius == pytest.approx(1 / 8, rel=5e-3)
     page.focus("#epsilon")
     page.keyboard.press("ArrowLeft")
     settle(page)
@@ -300,7 +303,8 @@ def test_the_two_radii(visit, service):
     edge = page.eval_on_selector(".edge", "path => { const box = path.getBBox(); return [box.width, box.height]; }")
     land = page.locator("#land").bounding_box()
     scale = land["width"] / (mechanism.bounds[1, 0] - mechanism.bounds[0, 0])
-    assert edge == pytest.approx([2 * scale / 8, 2 * scale / 8], rel=1e-3)
+    protection = 1 / float(mechanism.plane_epsilon) - mechanism.rounding
+    assert edge == pytest.approx([2 * scale * protection] * 2, rel=1e-3)
 
 
 @needs_browser
@@ -317,7 +321,7 @@ def test_comparing_two_places(visit, service):
     ratios = np.maximum(z[0] / z[1], z[1] / z[0])
     np.testing.assert_allclose(shown(page, "ratio"), ratios, rtol=1e-12)
     told = page.locator("#versus").evaluate("element => ({...element.dataset})")
-    bound = math.exp(mechanism.epsilon * norm(here - there, mechanism.p))
+    bound = math.exp(float(mechanism.plane_epsilon) * (norm(here - there, mechanism.p) + mechanism.rounding))
     assert float(told["bound"]) == pytest.approx(bound, rel=1e-12)
     assert float(told["ratio"]) == pytest.approx(ratios.max(), rel=1e-12)
     assert float(told["ratio"]) <= float(told["bound"])

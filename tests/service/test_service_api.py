@@ -162,6 +162,8 @@ def test_mechanisms(settings, files):
         assert one["method"] == mechanism.method
         assert one["label"] == METHODS[mechanism.method].label
         assert one["epsilon"] == mechanism.epsilon
+        assert one["plane_epsilon"] == float(mechanism.plane_epsilon)
+        assert one["rounding"] == mechanism.rounding
         assert one["p"] == mechanism.p
         assert one["sha256"] == content_hash(file)
         assert one["n_outputs"] == mechanism.n_outputs

@@ -111,6 +111,8 @@ class MechanismMessage(BaseModel):
     method: str
     label: str = Field(description="What people call the method.")
     epsilon: float
+    plane_epsilon: float = Field(description="ε per unit of the projected coordinates, by which the page measures.")
+    rounding: float = Field(description="What rounding adds to a distance, in projected coordinates.")
     p: float | Literal["inf"]
     sha256: str
     n_outputs: int

@@ -86,6 +86,8 @@ def _summary(name: str, mechanism: Mechanism, sha256: str, certificate: Certific
         "method": mechanism.method,
         "label": _label(mechanism.method),
         "epsilon": mechanism.epsilon,
+        "plane_epsilon": float(mechanism.plane_epsilon),
+        "rounding": mechanism.rounding,
         "p": _number(mechanism.p) if math.isfinite(mechanism.p) else "inf",
         "sha256": sha256,
         "n_outputs": mechanism.n_outputs,

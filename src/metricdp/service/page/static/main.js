@@ -6,7 +6,7 @@ import { Draws } from "./draws.js";
 import { listen } from "./gestures.js";
 import { latest } from "./latest.js";
 import { Marks } from "./marks.js";
-import { accuracyRadius, comparison, distance, ranked } from "./measure.js";
+import { accuracyRadius, comparison, distance, protectionRadius, ranked } from "./measure.js";
 import { Methods, groupTitle, grouped } from "./methods.js";
 import { drawRadii, drawVersus, summary, versusSummary } from "./panels.js";
 import { movable } from "./pins.js";
@@ -219,7 +219,7 @@ function tell(words) {
 function scene() {
   const { mechanism, comparing, answer, hot } = state;
   const outputs = mechanism.outputs_projected;
-  const radii = { protection: 1 / mechanism.epsilon, accuracy: null };
+  const radii = { protection: protectionRadius(mechanism), accuracy: null };
   const tally = draws.tally();
   const shown = { mechanism, outputs, radii, hot, unit: mechanism.unit, probabilities: null, versus: null, ...tally };
   if (!answer) return shown;
@@ -230,7 +230,7 @@ function scene() {
   shown.distances = outputs.map((place) => distance(here, place));
   shown.order = ranked(probabilities);
   if (comparing && there) {
-    shown.versus = comparison(probabilities, probabilitiesThere, mechanism.epsilon, distance(here, there, mechanism.p));
+    shown.versus = comparison(probabilities, probabilitiesThere, mechanism, distance(here, there, mechanism.p));
     shown.order = ranked(shown.versus.ratios);
   }
   return shown;
@@ -338,7 +338,7 @@ function compare(on) {
 /** Where the second pin starts: one protection radius away from the first, where there is room. */
 function across() {
   const { here, mechanism } = state;
-  const away = 1 / mechanism.epsilon;
+  const away = protectionRadius(mechanism);
   const [low, high] = mechanism.bounds;
   const side = here[0] + away <= high[0] || here[0] - low[0] < high[0] - here[0] ? 1 : -1;
   return clamp(here.map((value, axis) => (axis === 0 ? value + side * away : value)));

@@ -1,5 +1,6 @@
 // The choice of a mechanism: a slider over ε and a table of methods, for the files that share one problem.
 
+import { protectionRadius } from "./measure.js";
 import { budget, count, length, percent } from "./words.js";
 
 // Boxes that differ by less than this share of their sides are one box: some mechanisms round theirs to a lattice.
@@ -76,7 +77,7 @@ export class Methods {
     slider.disabled = values.length < 2;
     slider.dataset.epsilon = current.epsilon;
     const words = budget(current.epsilon, current.unit);
-    slider.setAttribute("aria-valuetext", `${words}, protection radius ${length(1 / current.epsilon, current.unit)}`);
+    slider.setAttribute("aria-valuetext", `${words}, protection radius ${length(protectionRadius(current), current.unit)}`);
     value.textContent = words;
     ticks.replaceChildren(
       ...values.map((epsilon) => {
