@@ -7,7 +7,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -18,7 +18,7 @@ from metricdp.errors import InvalidInputError
 if TYPE_CHECKING:
     from metricdp.mechanisms.options import ProgressCallback
 
-__all__ = ["errors", "named_as", "out", "print_json", "progress_bar"]
+__all__ = ["errors", "named_as", "out", "print_json", "progress_bar", "shown"]
 
 out = Console()
 errors = Console(stderr=True)
@@ -39,6 +39,11 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def shown(bar: Progress) -> AbstractContextManager[object]:
+    """Show a bar on a terminal while the block runs; in a log it would leave empty lines."""
+    return bar if errors.is_terminal else nullcontext()
+
+
 @contextmanager
 def progress_bar(title: str) -> Iterator[ProgressCallback]:
     """Show a bar on a terminal while work goes on; yields the callback that `fit` takes as `progress`."""
@@ -50,9 +55,8 @@ def progress_bar(title: str) -> Iterator[ProgressCallback]:
         TimeRemainingColumn(),
         console=errors,
         transient=True,
-        disable=not errors.is_terminal,  # in a log it would leave empty lines
     )
-    with bar:
+    with shown(bar):
         task = bar.add_task("", total=1.0)
         yield lambda fraction, words: bar.update(task, completed=fraction, description=words)
 

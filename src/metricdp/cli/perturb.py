@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from metricdp._validation import reject
-from metricdp.cli._console import errors, out, print_json
+from metricdp.cli._console import errors, out, print_json, shown
 from metricdp.cli._ledger import Beyond, LedgerFile, MaxEpsilon, StickyKm, refuse_without_ledger
 from metricdp.cli._problem import JsonFlag, MechanismFile
 from metricdp.errors import InvalidInputError
@@ -136,9 +136,8 @@ def _bar() -> Iterator[Callback]:
         TimeRemainingColumn(),
         console=errors,
         transient=True,
-        disable=not errors.is_terminal,
     )
-    with bar:
+    with shown(bar):
         task = bar.add_task("", total=None, rows=0, speed=0.0)
 
         def progress(rows: int, fraction: float | None) -> None:
