@@ -24,7 +24,8 @@ def run(*arguments, cwd):
 
 def call(*arguments, cwd):
     """Run `metricdp` in this process, which saves its start; the answer is as that of `run`."""
-    out, err = io.StringIO(), io.StringIO()
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    code = 0
     with (
         contextlib.chdir(cwd),
         mock.patch.object(sys, "argv", ["metricdp", *map(str, arguments)]),
@@ -33,8 +34,7 @@ def call(*arguments, cwd):
     ):
         try:
             main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        else:
-            code = 0
-    return SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())
+        except SystemExit as ended:
+            code = ended.code or 0
+    said = (stream.buffer.getvalue().decode() for stream in (out, err))
+    return SimpleNamespace(returncode=code, **dict(zip(("stdout", "stderr"), said, strict=True)))

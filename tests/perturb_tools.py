@@ -1,20 +1,14 @@
 """What tests of `perturb`, and of what serves the same points, share: mechanisms with known answers, and points."""
 
-import contextlib
 import dataclasses
 import functools
-import io
 import struct
-import sys
-from types import SimpleNamespace
-from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import metricdp as mdp
-from metricdp.cli import main
 from metricdp.geometry.projection import Equirectangular
 from problems import random_problem
 
@@ -78,21 +72,3 @@ def lay_out(place):
     table = write_points(place)
     shapes = geopandas.points_from_xy(table["lon"], table["lat"])
     geopandas.GeoDataFrame({"person": table["id"]}, geometry=shapes, crs=4326).to_file(place / "points.geojson")
-
-
-def run(*arguments, cwd):
-    """Run `metricdp` in this process, which spares the imports; answers as `subprocess.run` does."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
-    code = 0
-    with (
-        contextlib.chdir(cwd),
-        mock.patch.object(sys, "argv", ["metricdp", *map(str, arguments)]),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code or 0
-    said = (stream.buffer.getvalue().decode() for stream in (out, err))
-    return SimpleNamespace(returncode=code, **dict(zip(("stdout", "stderr"), said, strict=True)))

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from perturb_tools import ROWS, lay_out, nearest, points, run
+from cli_tools import call as run
+from perturb_tools import ROWS, lay_out, nearest, points
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "perturb.md").read_text(encoding="utf-8")

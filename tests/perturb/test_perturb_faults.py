@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from cli_tools import call as run
 from metricdp.perturb import limits
-from perturb_tools import CENTRE, city, nearest, points, run
+from perturb_tools import CENTRE, city, nearest, points
 
 COMMAND = [sys.executable, "-m", "metricdp", "perturb"]
 KILLS, ROWS = 20, 5_000_000

@@ -11,17 +11,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from metricdp._chunks import DRAWS_AT_ONCE
 from metricdp._validation import FloatArray, finite_array, positive, reject
 from metricdp.drawing.randomness import RandomSource
 from metricdp.errors import InvalidInputError
-from metricdp.geometry.lattice import snap, to_integers
-from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.laplace.mixture_mass import MixtureMass
 from metricdp.mechanisms.laplace.planar_mass import PlanarMass, count_panels
 from metricdp.mechanisms.laplace.product_mass import ProductMass
 from metricdp.mechanisms.laplace.squares import Squares
-from metricdp.mechanisms.noise.exact import MOST_AXES, LatticeNoise, noise_on, noise_step
+from metricdp.mechanisms.noise.exact import MOST_AXES
+from metricdp.mechanisms.noise.mechanism import NoisyMechanism
 from metricdp.mechanisms.remap import checked_labels
 from metricdp.mechanisms.tails import raise_tails
 
@@ -80,7 +78,7 @@ class NoiseFrame:
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class LatticeLaplace(Mechanism):
+class LatticeLaplace(NoisyMechanism):
     """Add noise of probability ∝ e^{−rate ‖·‖_p}, find the square of the noisy point, report the square's label.
 
     rate : of the noise, per unit of distance.
@@ -101,7 +99,6 @@ class LatticeLaplace(Mechanism):
     labels no square is never reported. `sample` draws the noise itself and does not use `probabilities`.
     """
 
-    rate: float
     window: FloatArray
     labels: NDArray[np.intp]
 
@@ -110,7 +107,6 @@ class LatticeLaplace(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.noise  # refuses a rate that has no lattice before the first point comes
         box = self.frame.box(self.bounds)
         margin = min((box[0] - self.window[0]).min(), (self.window[1] - box[1]).min())
         # A rounding below the least margin is no reason to refuse.
@@ -133,33 +129,11 @@ class LatticeLaplace(Mechanism):
         """The squares into which noisy points fall."""
         return Squares(self.window, self.labels.shape)
 
-    @cached_property
-    def step(self) -> float:
-        """The spacing of the lattice to which points are rounded."""
-        return noise_step(self.bounds, self.rate)
-
-    @cached_property
-    def noise(self) -> LatticeNoise:
-        """The noise, in steps of the lattice."""
-        return noise_on(self.step, self.rate, self.p, self.bounds.shape[1])
-
-    @property
-    def _moved_by(self) -> float:
-        return self.step / 2
-
-    @property
-    def _drawn_at_once(self) -> int:
-        return DRAWS_AT_ONCE
-
-    def snap(self, points: FloatArray) -> FloatArray:
-        """Return the lattice points that stand for points of the box."""
-        return snap(points, self.step)
-
     def _rows(self, points: FloatArray) -> FloatArray:
         return raise_tails(self._mass.rows(self.frame.enter(self.snap(points))), self._possible)
 
     def _draw(self, points: FloatArray, source: RandomSource) -> NDArray[np.intp]:
-        noisy = self.step * (to_integers(points, self.step) + self.noise.draw(len(points), source)).astype(np.float64)
+        noisy = self._noisy(points, source)
         return np.asarray(self.labels.ravel()[self.squares.square_of(self.frame.enter(noisy))])
 
     @cached_property

@@ -18,35 +18,21 @@ from metricdp.geometry.lattice import snap, to_integers
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.noise.exact import LatticeNoise, noise_on, noise_step
 
-__all__ = ["Noise"]
+__all__ = ["Noise", "NoisyMechanism"]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Noise(Mechanism):
-    """Report the point plus noise of probability ∝ e^{−rate ‖·‖_p}: coordinates in, coordinates out.
+class NoisyMechanism(Mechanism):
+    """Round the point to a lattice and add noise of probability ∝ e^{−rate ‖·‖_p} on that lattice, drawn exactly.
 
     rate : of the noise, per unit of distance.
-    outputs : none, an empty (0, N) array.
-
-    Guarantee
-    ---------
-    Points outside the box are taken to it, points are rounded to a lattice, and the noise is a point of that lattice,
-    drawn exactly; see `LatticeLaplace`, which this is without its squares. Reports may lie outside the box.
     """
 
     rate: float
 
-    kind: ClassVar[str] = "noise"
-    has_outputs: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.outputs):
-            raise reject("outputs", "empty, because noise reports coordinates", f"{len(self.outputs)} outputs")
         _ = self.noise  # refuses a rate that has no lattice before the first point comes
-
-    def __repr__(self) -> str:
-        return f"Noise(epsilon={self.epsilon:g}, p={self.p:g}, axes={self.bounds.shape[1]})"
 
     @cached_property
     def step(self) -> float:
@@ -57,6 +43,46 @@ class Noise(Mechanism):
     def noise(self) -> LatticeNoise:
         """The noise, in steps of the lattice."""
         return noise_on(self.step, self.rate, self.p, self.bounds.shape[1])
+
+    def snap(self, points: FloatArray) -> FloatArray:
+        """Return the lattice points that stand for points of the box."""
+        return snap(points, self.step)
+
+    def _noisy(self, points: FloatArray, source: RandomSource) -> FloatArray:
+        """Return one noisy lattice point for every point of the box."""
+        return np.asarray((to_integers(points, self.step) + self.noise.draw(len(points), source)) * self.step)
+
+    @property
+    def _moved_by(self) -> float:
+        return self.step / 2
+
+    @property
+    def _drawn_at_once(self) -> int:
+        return DRAWS_AT_ONCE
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Noise(NoisyMechanism):
+    """Report the point plus noise of probability ∝ e^{−rate ‖·‖_p}: coordinates in, coordinates out.
+
+    outputs : none, an empty (0, N) array.
+
+    Guarantee
+    ---------
+    Points outside the box are taken to it, points are rounded to a lattice, and the noise is a point of that lattice,
+    drawn exactly; see `LatticeLaplace`, which this is without its squares. Reports may lie outside the box.
+    """
+
+    kind: ClassVar[str] = "noise"
+    has_outputs: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.outputs):
+            raise reject("outputs", "empty, because noise reports coordinates", f"{len(self.outputs)} outputs")
+
+    def __repr__(self) -> str:
+        return f"Noise(epsilon={self.epsilon:g}, p={self.p:g}, axes={self.bounds.shape[1]})"
 
     @property
     def mean_distance(self) -> float:
@@ -86,20 +112,8 @@ class Noise(Mechanism):
         np.clip(degrees[:, 1], -90, 90, out=degrees[:, 1])
         return degrees.view(type(noisy))
 
-    @property
-    def _moved_by(self) -> float:
-        return self.step / 2
-
-    @property
-    def _drawn_at_once(self) -> int:
-        return DRAWS_AT_ONCE
-
-    def snap(self, points: FloatArray) -> FloatArray:
-        """Return the lattice points that stand for points of the box."""
-        return snap(points, self.step)
-
     def _draw(self, points: FloatArray, source: RandomSource) -> NDArray[Any]:
-        return (to_integers(points, self.step) + self.noise.draw(len(points), source)) * self.step
+        return self._noisy(points, source)
 
     def _rows(self, points: FloatArray) -> FloatArray:  # noqa: ARG002 - there is nothing to compute
         msg = "Noise reports coordinates instead of choosing among outputs, so it has neither probabilities nor a loss."

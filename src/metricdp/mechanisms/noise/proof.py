@@ -7,20 +7,14 @@ from fractions import Fraction
 
 from metricdp.certificates.claims import Finding, proved, refused
 from metricdp.geometry.lattice import coarsest_step
-from metricdp.mechanisms.base import Mechanism
-from metricdp.mechanisms.noise.exact import LatticeNoise
-from metricdp.mechanisms.noise.mechanism import Noise
+from metricdp.mechanisms.noise.mechanism import NoisyMechanism
 
-__all__ = ["prove", "prove_noise"]
+__all__ = ["prove"]
 
 
-def prove(mechanism: Noise) -> Finding:
+def prove(mechanism: NoisyMechanism) -> Finding:
     """Check a ≤ ε·step for noise Pr[v] ∝ e^{−a ‖v‖_p} on the lattice, which changes by e^{a ‖v − v'‖_p} at most."""
-    return prove_noise(mechanism, mechanism.step, mechanism.noise)
-
-
-def prove_noise(mechanism: Mechanism, step: float, noise: LatticeNoise) -> Finding:
-    """Check the same for any mechanism that rounds points to multiples of `step` and adds this noise."""
+    step, noise = mechanism.step, mechanism.noise
     if step > coarsest_step(mechanism.bounds):
         claim = refused(mechanism, f"points are rounded to multiples of {step:g}, which is too coarse.")
         return Finding(holds=False, claim=claim, worst_ratio=math.inf, worst_where={}, checked=1)
