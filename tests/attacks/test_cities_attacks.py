@@ -273,8 +273,9 @@ def test_what_never_ends_is_not_read(tmp_path, kind):
         (f"{NODES}{2**63},24.9,60\n", EDGES, "`id` must be a whole number"),
         (f"{NODES}{2**64 - 1},24.9,60\n", EDGES, "`id` must be a whole number"),
         (f"{NODES}{'9' * 1_000_000},24.9,60\n", EDGES, "`id` must be a whole number"),
-        (f"{NODES}1\x002,24.9,60\n", EDGES, "`id` must be a whole number"),
-        (f"{NODES}3,1e400,60\n", EDGES, "`lon` must be between"),
+        # Before pandas 3 the text ends at NUL, and the id is that of another node; 1e400 is no number there.
+        (f"{NODES}1\x002,24.9,60\n", EDGES, "`id` must be "),
+        (f"{NODES}3,1e400,60\n", EDGES, "`lon` must be "),
         (NODES, f"{EDGES}1,2,1e308\n", "`length_m` must be a finite length"),
         (f'{NODES}"{"x,1,2" * 100_000}', EDGES, "readable CSV table"),
     ],

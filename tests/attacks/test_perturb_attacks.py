@@ -504,7 +504,10 @@ def arrow_text_in_every_row(path):
 
 
 def arrow_text_in_every_run(path):
-    runs = pa.RunEndEncodedArray.from_arrays(pa.array([20_000], pa.int32()), pa.array(["x" * 2**16]))
+    try:
+        runs = pa.RunEndEncodedArray.from_arrays(pa.array([20_000], pa.int32()), pa.array(["x" * 2**16]))
+    except TypeError:
+        pytest.skip("this pyarrow cannot make runs of texts")
     table = far(text=runs)
     with pa.ipc.new_file(path, table.schema) as writer:
         writer.write_table(table)

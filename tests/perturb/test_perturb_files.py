@@ -17,8 +17,8 @@ import pyarrow.parquet
 import pytest
 import shapely
 
+import cli_tools
 import metricdp as mdp
-import perturb_tools
 from metricdp.perturb import Options, limits, perturb_file, perturb_folder
 from metricdp.perturb.formats import Sink, geojson, open_source, sink_kind
 from metricdp.perturb.parts import Parts
@@ -624,7 +624,7 @@ def test_a_folder_goes_on_file_by_file(tmp_path):
 def run(*arguments, cwd, stdin=None):
     """Run the command: in this process, or in one of its own where it reads what is piped into it."""
     if stdin is None:
-        return perturb_tools.run("perturb", *arguments, cwd=cwd)
+        return cli_tools.call("perturb", *arguments, cwd=cwd)
     return subprocess.run(
         [sys.executable, "-m", "metricdp", "perturb", *map(str, arguments)],
         cwd=cwd, input=stdin, capture_output=True, encoding="utf-8", check=False, timeout=300,

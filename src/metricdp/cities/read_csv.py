@@ -37,6 +37,9 @@ UNREADABLE = (
     pd.errors.EmptyDataError,
 )
 
+# Before pandas 3, whole numbers of more than 64 bits wrap around without a word; texts are then read instead.
+_WRAPS = int(pd.__version__.split(".")[0]) < 3
+
 
 def read_folder(folder: Path, name: str | None = None) -> RoadNetwork:
     """Read `nodes.csv[.xz]` (id, lon, lat) and `edges.csv[.xz]` (u, v, length_m) from `folder`.
@@ -107,18 +110,25 @@ def _read(path: Path, columns: dict[str, str]) -> tuple[pd.DataFrame, Origin]:
     try:
         _check_header(path, columns, options)
         options["usecols"] = list(columns)
-        try:
-            with open_table(path) as stream:
-                frame = pd.read_csv(stream, dtype=columns, **EXACT, **options)
-        except (ValueError, OverflowError) as error:
-            if isinstance(error, (InvalidInputError, *UNREADABLE)):
-                raise
+        frame = None if _WRAPS else _read_at_once(path, columns, options)
+        if frame is None:
             frame = _read_as_text(path, columns, options)
     except UNREADABLE as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InvalidInputError(f"{path} is not a readable CSV table: {reason}.") from error
     lines = frame.index.to_numpy() + 2
     return frame, Origin(str(path), lambda row: f"on line {lines[row]}")
+
+
+def _read_at_once(path: Path, columns: dict[str, str], options: dict[str, Any]) -> pd.DataFrame | None:
+    """Return the columns as numbers, None if a cell is not one."""
+    try:
+        with open_table(path) as stream:
+            return pd.read_csv(stream, dtype=columns, **EXACT, **options)
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, (InvalidInputError, *UNREADABLE)):
+            raise
+        return None
 
 
 def _check_header(path: Path, columns: dict[str, str], options: dict[str, Any]) -> None:
@@ -162,7 +172,7 @@ def _numbers(path: Path, columns: dict[str, str], text: pd.DataFrame) -> pd.Data
             origin.forbid(~good, column, "a whole number", quoted)
             numbers[column] = text[column].str.strip().astype("int64")
         else:
-            values = pd.to_numeric(text[column], errors="coerce").astype("float64")
-            origin.forbid(values.isna().to_numpy(), column, "a number", quoted)
-            numbers[column] = values
+            unreadable = pd.to_numeric(text[column], errors="coerce").isna()
+            origin.forbid(unreadable.to_numpy(), column, "a number", quoted)
+            numbers[column] = text[column].astype("float64")  # to the last digit, unlike `to_numeric`
     return pd.DataFrame(numbers, index=text.index)
