@@ -7,8 +7,8 @@ import os
 import re
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
@@ -73,19 +73,22 @@ class Source(ABC):
         InvalidInputError
             If the file is damaged. Says where, as far as that is known, and never what stands there.
         """
-        batches, rows, schema = self._batches(points, others, skip), skip, self.selected(points, others)
-        while True:
-            with decoding(self.name, rows, self.schema.names):
-                batch = next(batches, None)
-                if batch is None:
-                    return
-                # Building the batch anew also checks the lengths of buffers, which may be wrong in a damaged file.
-                batch = pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
-            rows += len(batch)
-            yield batch
+        rows, schema = skip, self.selected(points, others)
+        with closing(self._batches(points, others, skip)) as batches:
+            while True:
+                with decoding(self.name, rows, self.schema.names):
+                    batch = next(batches, None)
+                    if batch is None:
+                        return
+                    # Building the batch anew also checks the lengths of buffers, which may be wrong in a damaged file.
+                    batch = pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
+                rows += len(batch)
+                yield batch
 
     @abstractmethod
-    def _batches(self, points: Sequence[str], others: Sequence[str], skip: int) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, points: Sequence[str], others: Sequence[str], skip: int
+    ) -> Generator[pa.RecordBatch, None, None]:
         """Yield the batches; may raise whatever the decoder raises."""
 
     @abstractmethod

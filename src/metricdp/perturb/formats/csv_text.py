@@ -9,7 +9,7 @@ import os
 import select
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -72,7 +72,9 @@ class CsvSource(Source):
             return None
         return float(self._packed.tell() / max(1, self._packed.size()))
 
-    def _batches(self, points: Sequence[str], others: Sequence[str], skip: int) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, points: Sequence[str], others: Sequence[str], skip: int
+    ) -> Generator[pa.RecordBatch, None, None]:
         if self._empty:
             return
         kinds = {name: pa.string() for name in others} | {name: pa.float64() for name in points}

@@ -6,7 +6,8 @@ import codecs
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -57,27 +58,32 @@ class GeoJsonSource(Source):
 
     def _properties(self) -> list[pa.Field]:
         nested: dict[str, set[bool]] = {}
-        for number, feature in enumerate(self._features(), start=1):
-            for name, value in (feature.get("properties") or {}).items():
-                kinds = nested.setdefault(name, set())
-                if value is not None:
-                    kinds.add(isinstance(value, (dict, list)))
-            if len(nested) > limits.MOST_COLUMNS:
-                raise self._bad(number, f"more than {limits.MOST_COLUMNS:,} different names of properties")
+        with closing(self._features()) as features:
+            for number, feature in enumerate(features, start=1):
+                for name, value in (feature.get("properties") or {}).items():
+                    kinds = nested.setdefault(name, set())
+                    if value is not None:
+                        kinds.add(isinstance(value, (dict, list)))
+                if len(nested) > limits.MOST_COLUMNS:
+                    raise self._bad(number, f"more than {limits.MOST_COLUMNS:,} different names of properties")
         # `lon` and `lat` are the point's own columns.
         return [_json_field(name, kinds) for name, kinds in nested.items() if name not in (LON, LAT)]
 
-    def _batches(self, points: Sequence[str], others: Sequence[str], skip: int) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, points: Sequence[str], others: Sequence[str], skip: int
+    ) -> Generator[pa.RecordBatch, None, None]:
         schema = self.selected(points, others)
         self._done = 0
-        features = enumerate(self._features(), start=1)
-        for _ in itertools.islice(features, skip):
-            pass
-        while rows := self._rows(features, others):
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), schema, strict=True)],
-                schema=schema,
-            )
+        # A generator that an error leaves behind would keep its file open for as long as the error is looked at.
+        with closing(self._features()) as opened:
+            features = enumerate(opened, start=1)
+            for _ in itertools.islice(features, skip):
+                pass
+            while rows := self._rows(features, others):
+                columns = zip(zip(*rows, strict=True), schema, strict=True)
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array(values, field.type) for values, field in columns], schema=schema
+                )
 
     def _rows(self, features: Iterator[tuple[int, dict[str, Any]]], others: Sequence[str]) -> list[tuple[Any, ...]]:
         """Return the next features as rows of a batch: the point, then the properties."""
@@ -105,7 +111,7 @@ class GeoJsonSource(Source):
         return InvalidInputError(f"`{self.name}` must be a GeoJSON FeatureCollection of points, got {what} "
                                  f"at feature {number:,}.")  # fmt: skip
 
-    def _features(self) -> Iterator[dict[str, Any]]:
+    def _features(self) -> Generator[dict[str, Any], None, None]:
         """Yield the features; other members of the collection are skipped."""
         number, text = 0, _Text(self._path)
         try:

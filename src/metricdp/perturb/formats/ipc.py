@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -48,7 +48,9 @@ class IpcSource(Source):
         self._stream.seek(0)
         return pa.ipc.open_stream(self._stream, options=pa.ipc.IpcReadOptions(included_fields=fields or []))
 
-    def _batches(self, points: Sequence[str], others: Sequence[str], skip: int) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, points: Sequence[str], others: Sequence[str], skip: int
+    ) -> Generator[pa.RecordBatch, None, None]:
         fields = [self.schema.get_field_index(name) for name in (*points, *others)]
         self._require_small_pieces(fields)
         yield from after(skip, self._reader(fields))

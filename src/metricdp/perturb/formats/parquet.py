@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -61,7 +61,9 @@ class ParquetSource(Source):
         """Return the share of the rows that were read."""
         return self._read / self._rows if self._rows else None
 
-    def _batches(self, points: Sequence[str], others: Sequence[str], skip: int) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, points: Sequence[str], others: Sequence[str], skip: int
+    ) -> Generator[pa.RecordBatch, None, None]:
         self._read, groups = skip, list(range(len(self._groups)))
         while groups and skip >= self._groups[groups[0]].rows:
             skip -= self._groups[groups.pop(0)].rows
