@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from metricdp._point_names import printable
 from metricdp._validation import reject
 from metricdp.cli._console import errors, out, print_json, shown
 from metricdp.cli._ledger import Beyond, LedgerFile, MaxEpsilon, StickyKm, refuse_without_ledger
@@ -18,7 +19,6 @@ from metricdp.cli._problem import JsonFlag, MechanismFile
 from metricdp.errors import InvalidInputError
 from metricdp.files.reading import load
 from metricdp.ledger.budgets import Ledger
-from metricdp.perturb.columns import printable
 from metricdp.perturb.folder import perturb_folder
 from metricdp.perturb.formats import STANDARD
 from metricdp.perturb.job import Progress as Callback

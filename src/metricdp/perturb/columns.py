@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from metricdp._point_names import AXES, LATITUDE, LONGITUDE, last_word, listed, one_of
 from metricdp._validation import reject
 from metricdp.errors import InvalidInputError
 from metricdp.mechanisms.base import Mechanism
 from metricdp.perturb.geometries import holds_points, primary_geometry, reference_system
 
-__all__ = ["PointColumns", "find_columns", "listed", "point_names", "printable", "require_column"]
-
-_LONGITUDE = ("lon", "lng", "long", "longitude")
-_LATITUDE = ("lat", "latitude")
-_AXES = (("x", "x_km", "value"), ("y", "y_km"), ("z", "z_km"))
-
-_ALL_NAMES = {*_LONGITUDE, *_LATITUDE}.union(*_AXES)
+__all__ = ["PointColumns", "find_columns", "find_places", "require_column"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +47,12 @@ def find_columns(
     coordinates : "lonlat" or "projected", optional
         What the numbers are. By default degrees if the mechanism has a projection, unless columns are named x and y.
     """
-    found = _guess(schema, mechanism, coordinates) if names is None else _checked(schema, mechanism, tuple(names))
+    n_axes, projected = mechanism.bounds.shape[1], mechanism.projection is not None
+    if names is None:
+        hint = "" if projected else " in the mechanism's own coordinates; it has no projection"
+        found = _guess(schema, (n_axes,), coordinates, lonlat=projected, hint=hint)
+    else:
+        found = _checked(schema, n_axes, tuple(names))
     geometry = len(found) == 1 and holds_points(schema.field(found[0]))
     degrees = _in_degrees(found, mechanism, coordinates)
     if geometry and degrees:
@@ -61,32 +60,57 @@ def find_columns(
     return PointColumns(found, degrees, geometry)
 
 
-def point_names(names: Iterable[str]) -> list[str]:
-    """Return the names that look like an axis of a point."""
-    return [name for name in names if _last_word(name) in _ALL_NAMES]
+def find_places(
+    schema: pa.Schema, names: Sequence[str] | None = None, coordinates: str | None = None
+) -> tuple[PointColumns, bool]:
+    """Return the columns of places that no mechanism has been made for yet, and whether degrees are sure.
+
+    As `find_columns`, but the number of axes is that of the columns found. Degrees are sure if `coordinates` or names
+    say so, or if the points are geometries; they are surely none if columns are called x, y, z. Otherwise `degrees` is
+    False, and the caller may look at the values.
+    """
+    if names is not None:
+        found = tuple(names)
+    elif len(schema) == 1:
+        found = (schema.names[0],)
+    else:
+        found = _guess(schema, (3, 2, 1), coordinates, lonlat=True)
+    for name in found:
+        require_column("columns", schema.names, name)
+    geometry = len(found) == 1 and holds_points(schema.field(found[0]))
+    if coordinates == "lonlat" and len(found) != 2 and not geometry:
+        raise reject("coordinates", f"'projected' for points of {len(found)} columns", repr(coordinates))
+    if geometry and coordinates != "projected":
+        _require_degrees(reference_system(schema, found[0]))
+        return PointColumns(found, degrees=True, geometry=True), True
+    if coordinates is not None:
+        return PointColumns(found, coordinates == "lonlat", geometry), True
+    if _are_called(found, (LONGITUDE, LATITUDE)):
+        return PointColumns(found, degrees=True), True
+    return PointColumns(found, degrees=False), len(found) != 2 or _are_called(found, AXES)
 
 
-def _guess(schema: pa.Schema, mechanism: Mechanism, coordinates: str | None) -> tuple[str, ...]:
-    n_axes = mechanism.bounds.shape[1]
-    geometries = primary_geometry(schema) if n_axes == 2 else []
+def _guess(
+    schema: pa.Schema, axes: tuple[int, ...], coordinates: str | None, *, lonlat: bool, hint: str = ""
+) -> tuple[str, ...]:
+    """Return the columns whose names fit, of as many axes as the first of `axes` for which there are any."""
+    geometries = primary_geometry(schema) if 2 in axes else []
     if len(geometries) > 1:
         raise reject("columns", "named where several hold geometries", listed(geometries))
     if geometries:
         return (geometries[0],)
-    kinds: list[tuple[tuple[str, ...], ...]] = [_AXES[:n_axes]] if n_axes <= len(_AXES) else []
-    if mechanism.projection is not None:
-        kinds = [*kinds, (_LONGITUDE, _LATITUDE)] if coordinates == "projected" else [(_LONGITUDE, _LATITUDE), *kinds]
+    kinds: list[tuple[tuple[str, ...], ...]] = [AXES[:count] for count in axes if count <= len(AXES)]
+    if lonlat:
+        kinds = [*kinds, (LONGITUDE, LATITUDE)] if coordinates == "projected" else [(LONGITUDE, LATITUDE), *kinds]
     for kind in kinds:
-        named = [_one_of(schema.names, aliases) for aliases in kind]
+        named = [one_of(schema.names, aliases) for aliases in kind]
         if all(name is not None for name in named):
             return tuple(name for name in named if name is not None)
-    wanted = " or ".join(", ".join(aliases[0] for aliases in kind) for kind in kinds) or f"{n_axes} columns"
-    hint = "" if mechanism.projection is not None else " in the mechanism's own coordinates; it has no projection"
+    wanted = " or ".join(", ".join(aliases[0] for aliases in kind) for kind in kinds) or f"{axes[0]} columns"
     raise reject("columns", f"named (looked for {wanted}{hint})", f"a table of {listed(schema.names)}")
 
 
-def _checked(schema: pa.Schema, mechanism: Mechanism, names: tuple[str, ...]) -> tuple[str, ...]:
-    n_axes = mechanism.bounds.shape[1]
+def _checked(schema: pa.Schema, n_axes: int, names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         require_column("columns", schema.names, name)
     geometry = len(names) == 1 and holds_points(schema.field(names[0]))
@@ -100,7 +124,11 @@ def _in_degrees(names: tuple[str, ...], mechanism: Mechanism, coordinates: str |
         raise reject("coordinates", "'projected' for a mechanism without a projection", repr(coordinates))
     if coordinates is not None or mechanism.projection is None:
         return coordinates == "lonlat"
-    return not all(_last_word(name) in aliases for name, aliases in zip(names, _AXES, strict=False))
+    return not _are_called(names, AXES)
+
+
+def _are_called(names: tuple[str, ...], kinds: Sequence[tuple[str, ...]]) -> bool:
+    return all(last_word(name) in aliases for name, aliases in zip(names, kinds, strict=False))
 
 
 def require_column(parameter: str, names: Sequence[str], name: str) -> None:
@@ -111,36 +139,6 @@ def require_column(parameter: str, names: Sequence[str], name: str) -> None:
     if count > 1:
         msg = f"Column {name!r} appears {count} times; `{parameter}` needs unique names."
         raise InvalidInputError(msg)
-
-
-def _one_of(names: Iterable[str], aliases: tuple[str, ...]) -> str | None:
-    """Return the one column with such a name, or the one whose last word is such a name."""
-    for spelled in (str.casefold, _last_word):
-        matching = [name for name in names if spelled(name) in aliases]
-        if len(matching) > 1:
-            raise reject("columns", "named where several could be meant", listed(matching))
-        if matching:
-            return matching[0]
-    return None
-
-
-def _last_word(name: str) -> str:
-    """Return `longitude` for `pickup_longitude` or `pickupLongitude`."""
-    if name.casefold() in _ALL_NAMES:
-        return name.casefold()
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
-    return re.split(r"[\s_.\-]+", spaced.strip())[-1].casefold()
-
-
-def listed(names: Sequence[str], most: int = 20) -> str:
-    """Return names for a message, without those that are long or have many digits: they may be data, not names."""
-    shown = [printable(name) if sum(map(str.isdigit, name)) < 3 and len(name) <= 64 else "…" for name in names[:most]]
-    return ", ".join(shown) + (", …" if len(names) > most else "")
-
-
-def printable(name: str) -> str:
-    """Return a name with its control characters escaped, so that it cannot act on a terminal."""
-    return name if name.isprintable() else repr(name)[1:-1]
 
 
 def _require_degrees(system: Any) -> None:

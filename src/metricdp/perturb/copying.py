@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metricdp._point_names import listed, point_names
 from metricdp._validation import reject
 from metricdp.errors import InvalidInputError
-from metricdp.perturb.columns import PointColumns, listed, point_names, require_column
+from metricdp.perturb.columns import PointColumns, require_column
 from metricdp.perturb.geometries import extension_name, geometry_columns, inside
 
 __all__ = [
