@@ -17,6 +17,7 @@ __all__ = [
     "choice",
     "finite_array",
     "fraction",
+    "freeze_arrays",
     "integer",
     "norm_order",
     "outside_rule",
@@ -131,6 +132,13 @@ def checked_box(bounds: ArrayLike | None) -> FloatArray:
         if not low < high:
             raise reject("bounds", "wider than zero on every axis", f"[{low}, {high}] on axis {axis}")
     return box
+
+
+def freeze_arrays(owner: object) -> None:
+    """Make the arrays of an immutable object read-only; copies and unpickled arrays start as writable ones."""
+    for value in vars(owner).values():
+        if isinstance(value, np.ndarray):
+            value.flags.writeable = False
 
 
 def unit_sum(name: str, value: ArrayLike, length: int) -> FloatArray:

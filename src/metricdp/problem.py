@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from metricdp._validation import FloatArray, finite_array, norm_order, reject, table, unit_sum
+from metricdp._places import PlaceIds, checked_ids, checked_names
+from metricdp._validation import FloatArray, finite_array, freeze_arrays, norm_order, reject, table, unit_sum
 from metricdp.geometry.norms import pairwise_distances
 
 __all__ = ["Problem"]
@@ -21,7 +22,7 @@ LossFunction = Callable[[FloatArray, FloatArray], ArrayLike]
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Problem:
-    """A validated, immutable design problem.
+    """A validated, immutable design problem. Problems are equal if all that they hold is equal.
 
     Parameters
     ----------
@@ -38,6 +39,12 @@ class Problem:
         Order of the norm that measures distance, in [1, inf].
     bounds : (2, N) array, optional
         The box that the guarantee covers, lower corner first. The records' bounding box by default.
+    output_ids : (K,) sequence of text or of integers, optional
+        What each output is called in reports, files and answers, instead of its index. All different; either all text,
+        of 1 to 256 characters, or all integers of 64 bits.
+    output_names : (K,) sequence of text, optional
+        What people call each output; names may repeat or be empty. At most 256 characters each.
+        Neither ids nor names may hold control characters, line breaks or overrides of the writing direction.
     projection : object, optional
         How coordinates map to longitude and latitude, for problems made from a city.
 
@@ -56,6 +63,8 @@ class Problem:
     prior: FloatArray
     p: float
     bounds: FloatArray
+    output_ids: PlaceIds | None
+    output_names: tuple[str, ...] | None
     projection: Any
 
     def __init__(
@@ -66,6 +75,8 @@ class Problem:
         prior: ArrayLike | None = None,
         p: float = 2,
         bounds: ArrayLike | None = None,
+        output_ids: ArrayLike | None = None,
+        output_names: ArrayLike | None = None,
         *,
         projection: Any = None,
     ) -> None:
@@ -73,18 +84,30 @@ class Problem:
         where = table("records", records)
         said = table("outputs", outputs, columns=where.shape[1])
         weight = np.full(len(where), 1 / len(where)) if prior is None else unit_sum("prior", prior, len(where))
-        fields = {
+        fields: dict[str, Any] = {
             "records": where,
             "outputs": said,
             "loss": _loss_table(loss, where, said),
             "prior": weight,
+            "p": order,
             "bounds": _box(bounds, where),
+            "output_ids": None if output_ids is None else checked_ids(output_ids, len(said)),
+            "output_names": None if output_names is None else checked_names(output_names, len(said)),
+            "projection": projection,
         }
-        for name, array in fields.items():
-            array.flags.writeable = False
-            object.__setattr__(self, name, array)
-        object.__setattr__(self, "p", order)
-        object.__setattr__(self, "projection", projection)
+        self.__setstate__(fields)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        freeze_arrays(self)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Problem):
+            return NotImplemented
+        return self.fingerprint == other.fingerprint and self.projection == other.projection
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
 
     def __repr__(self) -> str:
         return f"Problem(records={self.n_records}, outputs={self.n_outputs}, axes={self.n_axes}, p={self.p:g})"
@@ -106,11 +129,12 @@ class Problem:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of everything that matters for a design: equal problems have equal fingerprints."""
-        digest = hashlib.sha256(repr(self.p).encode())
+        """A hash of everything but the projection: equal problems have equal fingerprints."""
+        digest = hashlib.sha256(repr((self.p, self.output_ids, self.output_names)).encode())
         for array in (self.records, self.outputs, self.loss, self.prior, self.bounds):
             digest.update(repr(array.shape).encode())
-            digest.update(np.ascontiguousarray(array).tobytes())
+            # Adding 0 turns -0 into 0, which is equal to it but has other bytes.
+            digest.update((np.ascontiguousarray(array) + 0.0).data)
         return digest.hexdigest()
 
     @property

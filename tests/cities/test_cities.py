@@ -415,3 +415,16 @@ class TestRealCities:
                 nyc.problem(20, tasks)
         with pytest.raises(InvalidInputError, match="`distances_km` needs a network with edges"):
             nyc.distances_km([0])
+
+
+def test_a_citys_outputs_have_ids_and_names_if_they_are_given_one_by_one():
+    city = random_network(3)
+    problem = city.problem(outputs=[5, 9], tasks=3, output_ids=["n/5", "n/9"], output_names=["Five", "Nine"])
+    assert problem.output_ids == ("n/5", "n/9")
+    assert problem.output_names == ("Five", "Nine")
+    np.testing.assert_array_equal(problem.outputs, city.xy[[5, 9]])
+    for more in ({"output_ids": ["a", "b"]}, {"output_names": ["a", "b"]}):
+        with pytest.raises(
+            InvalidInputError, match=f"`{next(iter(more))}` must be left out unless `outputs` are given"
+        ):
+            city.problem(outputs=2, tasks=3, **more)

@@ -38,6 +38,8 @@ def build_problem(
     directed: bool = False,
     choose: str = "random",
     bounds: ArrayLike | None = None,
+    output_ids: ArrayLike | None = None,
+    output_names: ArrayLike | None = None,
 ) -> Problem:
     """Return the problem of hiding which node somebody is at, when road distances to tasks matter.
 
@@ -68,12 +70,17 @@ def build_problem(
         the outputs by k-medoids of the loss.
     bounds : (2, 2) array, optional
         The box in km that the guarantee covers; the nodes' bounding box by default.
+    output_ids, output_names : (K,) sequences, optional
+        What the outputs are called, see `Problem`; only for outputs that are given one by one.
     """
     choice("choose", choose, ("random", "medoids"))
     rng = np.random.default_rng(integer("seed", seed, 0))
     said = _pick_nodes("outputs", city, outputs, rng)
     if choose == "medoids" and np.ndim(outputs) > 0:
         raise reject("choose", "'random' when `outputs` are given one by one", repr(choose))
+    for name, given in (("output_ids", output_ids), ("output_names", output_names)):
+        if given is not None and np.ndim(outputs) == 0:
+            raise reject(name, "left out unless `outputs` are given one by one", f"{name} for outputs that are drawn")
     distance = _task_distances(city, tasks, rng, directed=directed)
     weights = _weights("task_weights", task_weights, len(distance))
     mass = _weights("prior", prior, city.n_nodes)
@@ -81,7 +88,9 @@ def build_problem(
         said = _medoid_nodes(distance, weights, mass, len(said), rng)
     _refuse_too_large("outputs", len(said), city.n_nodes)
     loss = path_loss(distance, weights, said)
-    return Problem(city.xy, city.xy[said], loss, prior=mass, p=p, bounds=bounds, projection=city.projection)
+    return Problem(
+        city.xy, city.xy[said], loss, mass, p, bounds, output_ids, output_names, projection=city.projection
+    )  # fmt: skip
 
 
 def path_loss(distance_km: FloatArray, weights: FloatArray, outputs: IntArray) -> FloatArray:

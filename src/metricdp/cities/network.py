@@ -216,6 +216,8 @@ class RoadNetwork:
         directed: bool = False,
         choose: str = "random",
         bounds: ArrayLike | None = None,
+        output_ids: ArrayLike | None = None,
+        output_names: ArrayLike | None = None,
     ) -> Problem:
         """Return the problem of reporting one of K nodes when the traveller's road distance to tasks matters.
 
@@ -224,6 +226,7 @@ class RoadNetwork:
         return build_problem(
             self, outputs, tasks, seed, p,
             prior=prior, task_weights=task_weights, directed=directed, choose=choose, bounds=bounds,
+            output_ids=output_ids, output_names=output_names,
         )  # fmt: skip
 
     def _need_edges(self, what: str) -> None:

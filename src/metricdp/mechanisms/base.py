@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metricdp._chunks import items_at_once, slices
-from metricdp._validation import FloatArray, choice, outside_rule, reject, table
+from metricdp._places import PlaceIds, axis_names, checked_ids, checked_names
+from metricdp._validation import FloatArray, choice, freeze_arrays, outside_rule, reject, table
 from metricdp.drawing.exact_draws import draw_in_proportion
 from metricdp.drawing.randomness import NotPrivate, RandomSource, SecureRandom
 from metricdp.errors import InvalidInputError
@@ -26,6 +27,8 @@ from metricdp.files.writing import save
 from metricdp.geometry.earth import Distortion, distortion
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from metricdp.problem import Problem
 
 __all__ = ["ROUNDING_MARGIN", "Mechanism"]
@@ -48,6 +51,8 @@ class Mechanism(ABC):
     epsilon : the privacy budget per unit of distance.
     distance : what `epsilon` is per. "ground": true kilometres on the Earth (WGS 84), for mechanisms with a projection;
         "plane": units of the mechanism's own coordinates.
+    output_ids, output_names : what each output is called, see `Problem`; None where the problem has none. They say how
+        a report is shown and change neither draws nor the guarantee.
     """
 
     outputs: FloatArray
@@ -58,6 +63,8 @@ class Mechanism(ABC):
     report: Mapping[str, Any] = field(default_factory=dict)
     projection: Any = None
     distance: str = "plane"
+    output_ids: PlaceIds | None = None
+    output_names: tuple[str, ...] | None = None
 
     kind: ClassVar[str]
     # Whether a report is one of `outputs`; otherwise it is a point.
@@ -67,9 +74,12 @@ class Mechanism(ABC):
         choice("distance", self.distance, ("plane", "ground"))
         if self.distance == "ground" and self.projection is None:
             raise reject("distance", "'plane' for a mechanism without a projection", "'ground'")
-        for value in list(vars(self).values()):
-            if isinstance(value, np.ndarray):
-                value.flags.writeable = False
+        self._check_places()
+        freeze_arrays(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        freeze_arrays(self)
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -89,6 +99,23 @@ class Mechanism(ABC):
     def n_outputs(self) -> int:
         """K, the number of outputs."""
         return len(self.outputs)
+
+    @property
+    def places(self) -> pd.DataFrame:
+        """The outputs as a new table: `id`, `name` where there are names, then `lon` and `lat`, or `x`, `y` and `z`.
+
+        `id` is the index where the outputs have no ids. Coordinates are in degrees where there is a projection.
+        """
+        import pandas as pd  # noqa: PLC0415 - takes long to import, and draws do not need it
+
+        columns: dict[str, Any] = {"id": range(self.n_outputs) if self.output_ids is None else list(self.output_ids)}
+        if self.output_names is not None:
+            columns["name"] = list(self.output_names)
+        points, axes = self.outputs, axis_names(self.bounds.shape[1])
+        if self.projection is not None:
+            axes = ("lon", "lat")
+            points = self.projection.to_lonlat(points) if len(points) else points
+        return pd.DataFrame(columns | dict(zip(axes, points.T, strict=True)))
 
     @cached_property
     def distortion(self) -> Distortion | None:
@@ -229,6 +256,16 @@ class Mechanism(ABC):
     def save(self, path: str | Path) -> None:
         """Write the mechanism to a `.mdp` file."""
         save(self, path)
+
+    def _check_places(self) -> None:
+        """Check ids and names of outputs; they become tuples of plain text or integers."""
+        for name, check in (("output_ids", checked_ids), ("output_names", checked_names)):
+            given = getattr(self, name)
+            if given is None:
+                continue
+            if not self.has_outputs:
+                raise reject(name, "left out for a mechanism that reports coordinates", f"{len(given)} of them")
+            object.__setattr__(self, name, check(given, len(self.outputs)))
 
     @abstractmethod
     def _rows(self, points: FloatArray) -> FloatArray:

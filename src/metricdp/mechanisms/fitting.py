@@ -83,8 +83,9 @@ def fit(
         problem, _on_the_map(problem.projection, problem.bounds, budget) if ground else budget, options=settings
     )
     candidates = designed if isinstance(designed, tuple) else (designed,)
-    if ground:
-        candidates = tuple(replace(one, epsilon=budget, distance="ground") for one in candidates)
+    taken_over: dict[str, Any] = {"epsilon": budget, "distance": "ground"} if ground else {}
+    taken_over |= {"output_ids": problem.output_ids, "output_names": problem.output_names}
+    candidates = tuple(replace(one, **taken_over) for one in candidates)
     mechanism = _first_proved(candidates) if certify else candidates[0]
     mechanism = mechanism.with_report(library=__version__)
     return mechanism if bound_clusters is None else _with_bound(mechanism, problem, bound_clusters)
