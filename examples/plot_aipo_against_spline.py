@@ -33,7 +33,7 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4.8), layout="constrained
 for (method, look), marker in zip(looks.items(), "s^o", strict=True):
     rows = table[table["method"] == method]
     left.plot(rows["epsilon"], 1000 * rows["loss"], marker=marker, **look)
-    ratios = table.attrs["ppr"][method, shown]
+    ratios = table.ratios[method, shown]
     percent = 100 * np.array(ratios.counts) / sum(ratios.counts)  # the last bin is open and empty
     right.stairs(percent[:-1], np.array(ratios.edges) / shown, linewidth=1.5, **look)
 left.plot(epsilons, 1000 * rows["lower_bound"], color="black", label="no private mechanism below")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["Card", "html_table", "visible"]
+__all__ = ["Card", "Strong", "html_table", "visible"]
 
 # Left-aligned whatever the notebook does with tables.
 _CELL = ' style="text-align: left; vertical-align: top"'
@@ -29,6 +29,12 @@ def visible(text: object) -> str:
     café\x1b[2J
     """
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in str(text))
+
+
+class Strong(str):
+    """The text of a cell that HTML shows in bold."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,8 @@ def html_table(title: str, heads: Sequence[object], rows: Iterable[Sequence[obje
 
 
 def _cell(tag: str, text: object) -> str:
-    return f"<{tag}{_CELL}>{_escaped(text)}</{tag}>"
+    inner = f"<b>{_escaped(text)}</b>" if isinstance(text, Strong) else _escaped(text)
+    return f"<{tag}{_CELL}>{inner}</{tag}>"
 
 
 def _escaped(text: object) -> str:

@@ -1,5 +1,6 @@
 """Zero violations, with no tolerance at all, for methods that promise privacy; and the ones that do not, caught."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import metricdp as mdp
 from mechanisms_tools import hand_made, pairs_of_points
 from metricdp.geometry.norms import norm
+from metricdp.mechanisms.exponential.mechanism import Exponential
 from oracles import count_violations
 from problems import random_problem
 
@@ -86,13 +88,28 @@ def test_claiming_half_the_budget_is_rejected():
     assert "branch and bound" in less.claim
 
 
-def test_certificates_of_unknown_kinds_are_refused():
+def test_certificates_of_unknown_classes_are_refused():
     fitted = mdp.fit(random_problem(0), 1.0, "em")
     own = {name: staticmethod(lambda *_: None) for name in mdp.Mechanism.__abstractmethods__}
     odd = type("Odd", (mdp.Mechanism,), {"kind": "odd", **own})(
         outputs=fitted.outputs, bounds=fitted.bounds, epsilon=1.0, p=2.0, method="odd"
     )
-    with pytest.raises(TypeError, match="No proof is known"):
-        mdp.certify(odd)
+    found = mdp.certify(odd)
+    assert not found.holds
+    assert "no proof is known for the class Odd" in found.claim
     with pytest.raises(mdp.InvalidInputError, match=r"must be a metricdp.Mechanism, got str"):
         mdp.certify("mechanism.mdp")
+
+
+def test_a_subclass_does_not_inherit_the_proof_of_its_parent():
+    """It may draw something else: this one reports the first output on one half of the box and the last on the other."""
+
+    class Loud(Exponential):
+        def _rows(self, points):
+            return np.eye(self.n_outputs)[np.where(points[:, 0] < self.bounds.mean(axis=0)[0], 0, -1)]
+
+    fitted = mdp.fit(random_problem(0), 1.0, "em")
+    loud = Loud(**{one.name: getattr(fitted, one.name) for one in dataclasses.fields(fitted)})
+    assert mdp.certify(fitted).holds
+    assert loud.kind == fitted.kind
+    assert not mdp.certify(loud).holds

@@ -221,6 +221,25 @@ def test_compare_writes_every_format(folder):
     assert "lower bound" in spoken.stdout
 
 
+def test_compare_takes_mechanism_files_and_says_which_are_not_proved(folder, mechanisms):
+    for name in ("em.mdp", "r.mdp"):
+        (folder / name).write_bytes((mechanisms / name).read_bytes())
+    arguments = ["compare", "problem.npz", "--epsilons", "1", "--methods", "em.mdp,r.mdp,laplace", "--clusters", "10"]
+    arguments += ["--cache", "cache", "--workers", "1"]
+    answer = call(*arguments, "--figures", "pictures", "--json", cwd=folder)
+    assert answer.returncode == 0, answer.stderr
+    rows = {row["method"]: row for row in json.loads(answer.stdout)}
+    assert rows["em.mdp"]["certified"] is True
+    assert rows["r.mdp"]["certified"] is False
+    assert rows["r.mdp"]["max_ratio"] > 1
+    assert rows["r.mdp"]["seconds"] is None
+    assert rows["em.mdp"]["loss"] == pytest.approx(mdp.load(folder / "em.mdp").expected_loss(random_problem(0)))
+    for name in ("loss", "ppr", "map"):
+        assert (folder / "pictures" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+    spoken = call(*arguments, cwd=folder)
+    assert next(line for line in spoken.stdout.splitlines() if "r.mdp" in line).count("not proved") == 1
+
+
 def village(place):
     """Write a city of three connected nodes and one apart."""
     place.mkdir(parents=True)
@@ -256,7 +275,14 @@ def test_cities_import_info_and_list(folder, monkeypatch):
         (["cities", "import", "nowhere", "x"], "`source` must be an existing file or folder"),
         (["compare", "problem.npz", "--epsilons", "a:b"], "`--epsilons` must be numbers"),
         (["compare", "problem.npz", "--epsilons", "1,-1"], "`--epsilons` must be a positive finite number"),
-        (["compare", "problem.npz", "--epsilons", "1", "--methods", "magic"], "`--methods` must be one of"),
+        (
+            ["compare", "problem.npz", "--epsilons", "1", "--methods", "magic"],
+            "`--methods` must be made of mechanism files and of 'auto'",
+        ),
+        (
+            ["compare", "problem.npz", "--epsilons", "1", "--methods", "em,records.csv"],
+            "'records.csv' is not a mechanism",
+        ),
         (["compare", "problem.npz", "--epsilons", "1", "--clusters", "0"], "`--clusters` must be a whole number"),
         (["compare", "problem.npz", "--epsilons", "1", "--workers", "0"], "`--workers` must be a whole number"),
         (["compare", "problem.npz", "--city", "helsinki", "--epsilons", "1"], "leave out `problem.npz`"),

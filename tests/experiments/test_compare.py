@@ -144,7 +144,13 @@ def test_a_private_method_without_a_proof_is_drawn_as_such(problem, frame):
         ({"epsilons": [-1]}, "`epsilons` must be a positive finite number, got -1"),
         ({"methods": ["magic"]}, "`methods` must be one of"),
         ({"methods": []}, "`methods` must be non-empty"),
-        ({"options": {"magic": {}}}, "`methods` must be one of"),
+        ({"methods": ["em", "em"]}, "'em' is a method of the library; give yours another name"),
+        ({"methods": [("mine", len), ("mine", len)]}, "'mine' is in `methods` twice; give yours another name"),
+        ({"methods": [("em", len)]}, "'em' is a method of the library; give yours another name"),
+        ({"methods": [("", len)]}, "`methods` must be names, mechanisms, functions"),
+        ({"methods": [("mine", 3)]}, "`methods` must be names, mechanisms, functions"),
+        ({"methods": [3]}, "`methods` must be names, mechanisms, functions .* got int"),
+        ({"options": {"magic": {}}}, "`options` must be one of"),
         ({"workers": 0}, "`workers` must be a whole number of at least 1"),
         ({"clusters": 0}, "`clusters` must be"),
     ],
@@ -159,8 +165,15 @@ def test_tables_show_every_loss_and_who_is_private(frame):
     for loss in frame["loss"]:
         assert f"{loss:.3f}" in text
     assert text.count("| proved |") == 2
-    assert text.count("| no |") == 1
+    assert text.count("| not proved |") == 1
+    worst = frame[frame["method"] == "aipo-r"]
+    assert f"| not proved | {worst['max_ratio'].max():.3f} | {worst['violation_ratio'].max():.2%} |" in text
     assert rich_table(frame, "t").row_count == 4
+    # In bold the least loss that was proved, which at both ε is that of aipo-e.
+    for epsilon in (0.5, 2.0):
+        proved = frame[(frame["epsilon"] == epsilon) & frame["certified"]]
+        assert f"**{proved['loss'].min():.3f}**" in text
+    assert text.count("**") == 4
 
 
 def test_pictures_hold_what_they_should(problem, frame, tmp_path):

@@ -71,11 +71,7 @@ def certify(mechanism: Mechanism) -> Certificate:
     started = time.perf_counter()
     if not isinstance(mechanism, Mechanism):
         raise reject("mechanism", "a metricdp.Mechanism", type(mechanism).__name__)
-    fault = _ground_fault(mechanism)
-    if fault is None:
-        found = _proof_of(mechanism.kind)(mechanism)
-    else:
-        found = Finding(holds=False, claim=fault, worst_ratio=math.inf, worst_where={}, checked=0)
+    found = _finding(mechanism)
     certificate = Certificate(
         holds=found.holds,
         epsilon=mechanism.epsilon,
@@ -89,12 +85,22 @@ def certify(mechanism: Mechanism) -> Certificate:
     return replace(certificate, metres=_metres(mechanism)) if found.holds else certificate
 
 
-def _proof_of(kind: str) -> Callable[[Mechanism], Finding]:
+def _finding(mechanism: Mechanism) -> Finding:
+    prove, fault = _proof_of(mechanism), _ground_fault(mechanism)
+    if prove is None:
+        reason = f"no proof is known for the class {type(mechanism).__name__}, since no family of mechanisms has it."
+        fault = refused(mechanism, reason)
+    if prove is None or fault is not None:
+        return Finding(holds=False, claim=str(fault), worst_ratio=math.inf, worst_where={}, checked=0)
+    return prove(mechanism)
+
+
+def _proof_of(mechanism: Mechanism) -> Callable[[Mechanism], Finding] | None:
+    """Return the proof for mechanisms of exactly this class: what a subclass draws may be something else."""
     for family in families():
-        if family.kind == kind:
+        if family.kind == mechanism.kind and family.mechanism is type(mechanism):
             return family.prove
-    msg = f"No proof is known for mechanisms of kind {kind!r}: no family of `mechanisms/families.py` has it."
-    raise TypeError(msg)
+    return None
 
 
 def require_proof(

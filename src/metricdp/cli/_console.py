@@ -24,7 +24,7 @@ out = Console()
 errors = Console(stderr=True)
 
 
-def print_json(answer: dict[str, Any]) -> None:
+def print_json(answer: dict[str, Any] | list[dict[str, Any]]) -> None:
     """Print one JSON document; infinity and NaN, which JSON lacks, become text."""
     sys.stdout.write(json.dumps(_plain(answer), indent=2, ensure_ascii=False) + "\n")
 

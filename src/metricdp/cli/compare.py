@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import pandas as pd
 import typer
 
+from metricdp._validation import reject
 from metricdp.cities import RoadNetwork
 from metricdp.cities.helsinki import cache_folder
 from metricdp.cli import _problem as options
-from metricdp.cli._console import out, progress_bar
+from metricdp.cli._console import out, print_json, progress_bar
 from metricdp.experiments.comparing import compare
+from metricdp.experiments.comparison import Comparison
 from metricdp.experiments.comparison_figures import loss_figure, map_figure, ppr_figure
 from metricdp.experiments.comparison_tables import markdown_table, rich_table
+from metricdp.files.reading import load
+from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.families import METHODS
 from metricdp.mechanisms.fitting import fit
 from metricdp.problem import Problem
@@ -28,7 +30,10 @@ def compare_command(
     problem: options.ProblemFile = None,
     *,
     epsilons: Annotated[str, typer.Option(help="Budgets: 0.2,0.4 or 0.2:1.6:0.2.")],
-    methods: Annotated[str | None, typer.Option(help=f"Some of: {','.join(METHODS)}. All by default.")] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(help=f"Some of: {','.join(METHODS)}; and mechanism files. All of the former by default."),
+    ] = None,
     city: options.City = None,
     n_outputs: options.NOutputs = 20,
     n_tasks: options.NTasks = 50,
@@ -56,11 +61,12 @@ def compare_command(
         problem, city, n_outputs=n_outputs, n_tasks=n_tasks, seed=seed, p=p,
         records=records, outputs=outputs, loss=loss, prior=prior,
     )  # fmt: skip
+    chosen = None if methods is None else [_method(one) for one in methods.split(",")]
     with progress_bar("comparing") as progress:
         frame = compare(
             design,
             options.numbers("--epsilons", epsilons),
-            None if methods is None else methods.split(","),
+            chosen,
             clusters=clusters,
             workers=workers,
             cache=cache_folder() / "compare" if cache is None else cache,
@@ -71,24 +77,37 @@ def compare_command(
     if markdown is not None:
         markdown.write_text(markdown_table(frame))
     if figures is not None:
-        _draw(frame, design, network, figures)
+        _draw(frame, design, network, figures, [one for one in chosen or () if not isinstance(one, str)])
     if as_json:
-        out.file.write(json.dumps(json.loads(frame.to_json(orient="records")), indent=2) + "\n")
+        print_json([dict(row) for _, row in frame.astype(object).where(frame.notna(), None).iterrows()])
     else:
         out.print(rich_table(frame, "expected loss"))
 
 
-def _draw(frame: pd.DataFrame, problem: Problem, city: RoadNetwork | None, folder: Path) -> None:
+def _method(text: str) -> str | tuple[str, Mechanism]:
+    """Return the name of a method, or a mechanism file with its path as the name."""
+    if text in METHODS:
+        return text
+    if not Path(text).is_file():
+        raise reject("--methods", "made of mechanism files and of " + ", ".join(map(repr, METHODS)), repr(text))
+    # Not proved before it is compared: the table says what is not.
+    return text, load(text, certify=False)
+
+
+def _draw(
+    frame: Comparison, problem: Problem, city: RoadNetwork | None, folder: Path, own: list[tuple[str, Mechanism]]
+) -> None:
     """Draw losses, the PPR of every method at the middle ε, and the best private method there."""
     folder.mkdir(parents=True, exist_ok=True)
     loss_figure(frame, problem).savefig(folder / "loss.png")
     budgets = sorted(set(frame["epsilon"]))
     middle = budgets[len(budgets) // 2]
-    ratios = {method: found for (method, epsilon), found in frame.attrs["ppr"].items() if epsilon == middle}
+    ratios = {method: found for (method, epsilon), found in frame.ratios.items() if epsilon == middle}
     if ratios:
         ppr_figure(ratios, middle).savefig(folder / "ppr.png")
     private = frame[(frame["epsilon"] == middle) & frame["certified"]]
     if problem.n_axes == 2 and len(private):
         method = str(private.sort_values("loss")["method"].iloc[0])
         place = problem.records[int(np.square(problem.records - problem.bounds.mean(axis=0)).sum(axis=1).argmin())]
-        map_figure(fit(problem, middle, method), place, city).savefig(folder / "map.png")
+        best = dict(own).get(method) or fit(problem, middle, method)
+        map_figure(best, place, city).savefig(folder / "map.png")

@@ -27,12 +27,15 @@ def method_line(name: str, *, proved: bool = True) -> dict[str, Any]:
     """Return colour, label, line and marker of a method, as the registry has them.
 
     Methods that are not private, or were not proved private where they should be, are dotted, and their label says so.
+    Methods that are not in the registry have dashes, and a colour that the figure chooses.
     """
-    method = METHODS[name]
-    solid = method.private and proved
+    method = METHODS.get(name)
+    private = method is None or method.private
+    label = name.replace("$", r"\$") if method is None else method.label  # a dollar would begin mathematics
+    solid = private and proved
     return {
-        "color": method.colour,
-        "label": method.label if solid else f"{method.label} ({'not proved' if method.private else 'not private'})",
-        "linestyle": "-" if solid else ":",
+        **({} if method is None else {"color": method.colour}),
+        "label": label if solid else f"{label} ({'not proved' if private else 'not private'})",
+        "linestyle": ":" if not solid else "-" if method is not None else "--",
         "marker": "o" if solid else "x",
     }

@@ -55,11 +55,8 @@ def ppr_figure(ratios: Mapping[str, Ratios], epsilon: float) -> Figure:
         edges, counts = np.array(found.edges), np.array(found.counts)
         # The last bin is open; it is drawn as wide as the others.
         ends = np.append(edges, 2 * edges[-1] - edges[-2])
-        line = method_line(name)
-        axes.stairs(
-            counts / (counts.sum() * np.diff(ends)), ends, color=line["color"], linestyle=line["linestyle"],
-            label=line["label"],
-        )  # fmt: skip
+        line = {key: value for key, value in method_line(name).items() if key != "marker"}
+        axes.stairs(counts / (counts.sum() * np.diff(ends)), ends, **line)
     axes.axvline(epsilon, color="crimson", linestyle="--", label="ε: beyond is a violation")
     axes.set_yscale("log")
     axes.set_xlabel("log-likelihood ratio per unit of distance")

@@ -14,6 +14,8 @@ from metricdp.bounds.choosing import lower_bound
 from metricdp.certificates.proving import certify
 from metricdp.errors import InvalidInputError, SolverError
 from metricdp.experiments.engine.job import Job, Result
+from metricdp.experiments.own_methods import OwnMethod
+from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.fitting import fit
 from metricdp.problem import Problem
 
@@ -34,7 +36,8 @@ class ComparisonJob(Job):
 
     problem : the `identity` of the problem; the problem itself is sent to each worker once.
     kind : "fit" or "bound".
-    method : of the fit, or the kind of the bound.
+    method : of the fit, or the kind of the bound; the name of an own method.
+    own : an own method, None for those of the library.
     p : of the problem's norm, for guesses of seconds.
     options : of the method or the bound.
     pairs : pairs that the audit of a fit compares.
@@ -47,6 +50,7 @@ class ComparisonJob(Job):
     p: float
     options: Mapping[str, Any] = field(default_factory=dict)
     pairs: int = 0
+    own: OwnMethod | None = None
 
     def content(self) -> dict[str, Any]:
         """Return everything that the result depends on besides the code."""
@@ -57,7 +61,13 @@ class ComparisonJob(Job):
             "epsilon": self.epsilon,
             "options": _as_json(self.options),
             "pairs": self.pairs,
+            "own": None if self.own is None else self.own.content_hash,
         }
+
+    @property
+    def lasting(self) -> bool:
+        """Whether the result may be kept: what a function of a user does may change without its name."""
+        return self.own is None or self.own.content_hash is not None
 
     def option(self, name: str, default: Any = None) -> Any:
         """Return one option of the method."""
@@ -81,21 +91,42 @@ def _as_json(value: Any) -> Any:
 
 
 def measure(problem: Problem, job: ComparisonJob) -> Result:
-    """Compute one cell; the reason under "error" where its method does not apply."""
+    """Compute one cell; the reason under "error" where its method does not apply, or an own method fails."""
     if job.kind == "bound":
         return {"lower_bound": lower_bound(problem, job.epsilon, kind=job.method, **job.options)}
+    if job.own is not None:
+        return _own_row(problem, job, job.own)
     started = time.perf_counter()
     try:
         mechanism = fit(problem, job.epsilon, job.method, certify=False, **job.options)
     except (InvalidInputError, SolverError) as error:
         return {"error": str(error)}
     seconds = time.perf_counter() - started
-    audited = audit(mechanism, pairs=job.pairs)
+    return _judgement(problem, mechanism, job.pairs) | {"seconds": seconds}
+
+
+def _own_row(problem: Problem, job: ComparisonJob, own: OwnMethod) -> Result:
+    started = time.perf_counter()
+    try:
+        mechanism = own.judged(problem, job.epsilon)
+        # A mechanism that came fitted took its seconds elsewhere.
+        seconds = {} if isinstance(own.method, Mechanism) else {"seconds": time.perf_counter() - started}
+        return _judgement(problem, mechanism, job.pairs) | seconds
+    except InvalidInputError as error:
+        return {"error": str(error)}
+    except Exception as error:  # noqa: BLE001 - a user's code may raise anything, which costs its row and no other
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _judgement(problem: Problem, mechanism: Mechanism, pairs: int) -> Result:
+    """Return what is said of any mechanism, whoever made it."""
+    audited = audit(mechanism, pairs=pairs)
+    certificate = certify(mechanism)
     return {
         "loss": mechanism.expected_loss(problem),
-        "seconds": seconds,
-        "certified": certify(mechanism).holds,
+        "certified": certificate.holds,
         "violation_ratio": audited.violation_ratio,
         "max_ratio": audited.max_ratio,
         "ppr": asdict(audited.ppr),
+        "certificate": certificate.to_dict(),
     }

@@ -34,6 +34,11 @@ class Job(ABC):
         """Jobs of one batch are run one after the other, since workers keep the data that they share."""
         return None
 
+    @property
+    def lasting(self) -> bool:
+        """Whether the result may be kept for later runs, because `content` says all that it depends on."""
+        return True
+
     @cached_property
     def key(self) -> str:
         """The name of the result: a hash of the job's content and of the code that computes it."""

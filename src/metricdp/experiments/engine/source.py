@@ -29,6 +29,7 @@ _COMPUTING = frozenset(
         "experiments/engine/job.py",
         "experiments/engine/source.py",
         "experiments/measuring.py",
+        "experiments/own_methods.py",
         "experiments/paper/job.py",
         "experiments/paper/measuring.py",
         "experiments/paper/places.py",

@@ -71,7 +71,8 @@ def sweep(
     different = {job.key: job for job in jobs}
     results: dict[str, Result] = {}
     if store is not None:
-        results = {key: kept for key, job in different.items() if (kept := store.get(job)) is not None}
+        lasting = {key: job for key, job in different.items() if job.lasting}
+        results = {key: kept for key, job in lasting.items() if (kept := store.get(job)) is not None}
     missing = _ordered([job for key, job in different.items() if key not in results], guesses.seconds)
     shown.planned(missing, len(results), guesses.seconds, workers)
     if not missing:
@@ -79,7 +80,7 @@ def sweep(
     # Closed however the loop ends: an exception may keep a generator alive, and with it the workers.
     with closing(_outcomes(missing, work, guesses, workers, executor, shown)) as outcomes:
         for job, result, seconds in outcomes:
-            if store is not None and "error" not in result:
+            if store is not None and job.lasting and "error" not in result:
                 store.put(job, result)
             results[job.key] = result
             shown.finished(job, seconds)
