@@ -12,6 +12,7 @@ from unittest import mock
 
 import numpy as np
 
+from metricdp.drawing.exact_draws import AliasTables
 from metricdp.drawing.randomness import SecureRandom, coins_of_ratios
 from metricdp.mechanisms.spline import sampler as spline_sampler
 from metricdp.mechanisms.spline.sampler import BernsteinSampler
@@ -53,7 +54,7 @@ def sampler(sides):
     """A table with these cells along every axis; the rows are uniform."""
     edges = np.concatenate([[0], np.cumsum(sides)]).astype(np.int64)
     rows = (DEGREE * len(sides) + 1) ** AXES
-    return BernsteinSampler([edges] * AXES, DEGREE, np.full((rows, OUTPUTS), 2**20, dtype=np.int64))
+    return BernsteinSampler([edges] * AXES, DEGREE, AliasTables(np.full((rows, OUTPUTS), 2**20, dtype=np.int64)))
 
 
 def timed(draw, batches, count):

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 import metricdp as mdp
-from metricdp.drawing.exact_draws import AliasTables, _coins, draw_in_proportion
+from metricdp.drawing import exact_draws
+from metricdp.drawing.exact_draws import AliasTables, SparseAliasTables, _coins, draw_in_proportion
 from metricdp.mechanisms.spline import sampler as spline_sampler
 from metricdp.mechanisms.spline.integer_rows import integer_rows
 from metricdp.mechanisms.spline.sampler import BernsteinSampler
@@ -31,10 +32,12 @@ def law_by_enumeration(sampler, point, monkeypatch):
     for edges, x in zip(sampler.breakpoints, point, strict=True):
         cell = max(i for i in range(len(edges) - 1) if edges[i] <= x)
         sides += [int(edges[cell + 1] - edges[cell])] * sampler.degree
-    bits = sampler.tables.height_bits
-    bounds = [*sides, sampler.tables.n_outputs, 2**bits]
+    tables = sampler.tables
+    dense = isinstance(tables, AliasTables)
+    bounds = [*sides, tables.n_outputs, 2**tables.height_bits] if dense else [*sides, tables.total]
     draws = np.indices(bounds).reshape(len(bounds), -1)
-    asked = iter(zip(bounds[:-1], draws[:-1], strict=True))
+    by_bound = slice(None, -1) if dense else slice(None)  # the last of a dense table are bits of a word
+    asked = iter(zip(bounds[by_bound], draws[by_bound], strict=True))
 
     def scripted(_source, bound, _count=None):
         expected, values = next(asked)
@@ -47,13 +50,13 @@ def law_by_enumeration(sampler, point, monkeypatch):
     class Heights:
         def words(self, count):
             assert count == draws.shape[1]
-            return draws[-1].astype(np.uint64) << np.uint64(64 - bits)
+            return draws[-1].astype(np.uint64) << np.uint64(64 - tables.height_bits)
 
-    monkeypatch.setattr(spline_sampler, "integers_below", scripted)
+    monkeypatch.setattr(exact_draws, "integers_below", scripted)
     monkeypatch.setattr(spline_sampler, "coins_of_ratios", scripted_coins)
     outputs = sampler.draw(np.tile(point, (draws.shape[1], 1)), Heights())
     assert next(asked, None) is None
-    counts = np.bincount(outputs, minlength=sampler.tables.n_outputs)
+    counts = np.bincount(outputs, minlength=tables.n_outputs)
     return [Fraction(int(count), draws.shape[1]) for count in counts]
 
 
@@ -65,10 +68,45 @@ def test_every_possible_draw_adds_up_to_the_table_s_law(degree, n_axes, monkeypa
     n_sites = math.prod(degree * (len(edges) - 1) + 1 for edges in breakpoints)
     for n_outputs in (1, 2, 3):
         weights = random_weights(rng, n_sites, n_outputs, n_outputs * 8)
-        sampler = BernsteinSampler(breakpoints, degree, weights)
+        sampler = BernsteinSampler(breakpoints, degree, AliasTables(weights))
         for point in itertools.product(*(range(edges[0], edges[-1] + 1) for edges in breakpoints)):
             expected = spline_law(breakpoints, degree, weights, point)
             assert law_by_enumeration(sampler, np.array(point), monkeypatch) == expected
+
+
+def random_extras(rng, n_rows, n_outputs, bits):
+    """Rows of extras ≥ 0 that sum to 2^bits, most of them 0, and the same as entries."""
+    extras = np.zeros((n_rows, n_outputs), dtype=np.int64)
+    for row in extras:
+        likely = rng.choice(n_outputs, rng.integers(1, min(n_outputs, 1 << bits) + 1), replace=False)
+        row[likely] = random_weights(rng, 1, len(likely), 1 << bits)[0]
+    counts = (extras > 0).sum(axis=1)
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    return extras, (ends, np.nonzero(extras)[1].astype(np.uint16), extras[extras > 0])
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3])
+@pytest.mark.parametrize("n_axes", [1, 2])
+def test_every_possible_draw_adds_up_to_the_sparse_table_s_law(degree, n_axes, monkeypatch):
+    rng = np.random.default_rng(degree)
+    breakpoints = [np.array([0, 2, 5]), np.array([-1, 1])][:n_axes]
+    n_sites = math.prod(degree * (len(edges) - 1) + 1 for edges in breakpoints)
+    for n_outputs, floor in ((1, 1), (2, 3), (5, 2)):
+        extras, entries = random_extras(rng, n_sites, n_outputs, 3)
+        sampler = BernsteinSampler(breakpoints, degree, SparseAliasTables(n_outputs, floor, *entries, sum_bits=3))
+        for point in itertools.product(*(range(edges[0], edges[-1] + 1) for edges in breakpoints)):
+            expected = spline_law(breakpoints, degree, extras + floor, point)
+            assert law_by_enumeration(sampler, np.array(point), monkeypatch) == expected
+
+
+@given(seed=st.integers(0, 2**32), n_outputs=st.integers(1, 40), bits=st.integers(0, 7), floor=st.integers(1, 5))
+def test_sparse_alias_columns_hold_every_weight_exactly(seed, n_outputs, bits, floor):
+    extras, entries = random_extras(np.random.default_rng(seed), 6, n_outputs, bits)
+    tables = SparseAliasTables(n_outputs, floor, *entries, sum_bits=bits)
+    row, unit = (part.ravel() for part in np.indices((6, n_outputs * floor + (1 << bits))))
+    counts = np.zeros_like(extras)
+    np.add.at(counts, (row, tables.owner(row, unit)), 1)
+    assert np.array_equal(counts, extras + floor)
 
 
 @given(seed=st.integers(0, 2**32), n_outputs=st.integers(1, 40), bits=st.integers(1, 5))
@@ -80,7 +118,7 @@ def test_alias_columns_hold_every_weight_exactly(seed, n_outputs, bits):
     weights[0, seed % n_outputs] = total
     tables = AliasTables(weights)
     row, column, height = (part.ravel() for part in np.indices((6, n_outputs, 2**bits)))
-    drawn = tables.draw(row, column, height)
+    drawn = tables.owner(row, column, height)
     counts = np.zeros_like(weights)
     np.add.at(counts, (row, drawn), 1)
     assert np.array_equal(counts, weights)

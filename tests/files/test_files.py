@@ -285,7 +285,10 @@ ANY_KIND = {
     "outputs-int": (set_array("outputs", np.zeros((5, 2), dtype=np.int64)), "not those that its mechanism would be"),
     "no-outputs": (lambda header, arrays: arrays.pop("outputs"), "it lacks 'outputs'"),
     "array": (set_array("more", np.zeros(3)), "`settings` must be those of kind"),
-    "array-type": (set_array("outputs", np.zeros((5, 2), dtype=np.float32)), "not an array of float64 or int64"),
+    "array-type": (
+        set_array("outputs", np.zeros((5, 2), dtype=np.float32)),
+        "not an array of float64, int64 or uint16",
+    ),
 }
 BY_KIND = {
     "em": [
@@ -436,12 +439,14 @@ def test_a_directory_of_a_million_entries_is_not_read(tmp_path):
         mdp.load(tmp_path / "bad.mdp")
 
 
-def test_large_mechanisms_are_stored_and_read(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("growth", "packed"), [(1, zipfile.ZIP_STORED), (16, zipfile.ZIP_DEFLATED)])
+def test_large_mechanisms_are_deflated_as_far_as_readers_allow(tmp_path, monkeypatch, growth, packed):
     monkeypatch.setattr(_archive, "_LARGEST_DEFLATED", 1000)
+    monkeypatch.setattr(_archive, "_LARGEST_GROWTH", growth)
     mechanism = designed("em")
     mechanism.save(tmp_path / "m.mdp")
     with zipfile.ZipFile(tmp_path / "m.mdp") as archive:
-        assert {info.compress_type for info in archive.infolist()} == {zipfile.ZIP_STORED}
+        assert {info.compress_type for info in archive.infolist()} == {packed}
     assert content_hash(tmp_path / "m.mdp") == content_hash(mechanism)
 
 

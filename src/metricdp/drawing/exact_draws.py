@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from metricdp._validation import FloatArray
 from metricdp.drawing.randomness import RandomSource, integers_below
 
-__all__ = ["AliasTables", "draw_in_proportion"]
+__all__ = ["AliasTables", "SparseAliasTables", "draw_in_proportion"]
 
 # Binary digits of the proposals for floating-point weights; a second draw accounts for the digits below them.
 _DIGITS = 40
@@ -39,12 +39,86 @@ class AliasTables:
             raise ValueError(msg)
         self._columns = ((keep << self._alias_bits) | alias).ravel()
 
-    def draw(self, row: Integers, column: Integers, height: Integers) -> NDArray[np.intp]:
+    def draw(self, row: Integers, source: RandomSource) -> NDArray[np.intp]:
+        """Return one output for each row, in proportion to the row's weights, exactly if words are uniform."""
+        column = integers_below(source, np.int64(self.n_outputs), len(row))
+        height = source.words(len(row)) >> np.uint64(64 - self.height_bits)
+        return self.owner(row, column, height.astype(np.int64))
+
+    def owner(self, row: Integers, column: Integers, height: Integers) -> NDArray[np.intp]:
         """Return the output that owns a unit of each row: `column` below K, `height` below 2^b."""
         entry = self._columns.take(row * self.n_outputs + column)
         keep = entry >> self._alias_bits
         alias = entry & ((1 << self._alias_bits) - 1)
         return np.where(height < keep, column, alias)
+
+
+class SparseAliasTables:
+    """Alias tables of rows in which every output has `floor` units, and some have extras that sum to 2^b.
+
+    A draw is a unit below K·floor + 2^b. The first K·floor units belong to the outputs in turn. The others belong to
+    the alias table of the row's extras, padded with empty columns to a power of two of them, 2^c: the upper c bits of
+    the unit are the column, the lower b − c bits the height.
+
+    n_outputs : K.
+    floor : units of every output.
+    ends : where each row's entries begin, and, last, where all end; every row has at least one.
+    columns : outputs with an extra.
+    extras : their extras.
+    sum_bits : b.
+    """
+
+    def __init__(
+        self, n_outputs: int, floor: int, ends: Integers, columns: NDArray[np.uint16], extras: Integers, sum_bits: int
+    ) -> None:
+        self.n_outputs, self.floor, self.below = n_outputs, floor, n_outputs * floor
+        self.total = self.below + (1 << sum_bits)
+        counts = np.diff(ends)
+        self._column_bits = np.ceil(np.log2(counts)).astype(np.int64)  # exact: counts are below 2^16
+        self._height_bits = sum_bits - self._column_bits
+        self._starts = np.concatenate([[0], np.cumsum(1 << self._column_bits)])
+        self._keep = np.empty(self._starts[-1], dtype=np.int64)
+        # The output of a column and its alias, 16 bits each, so that a draw looks up one place of memory for both.
+        self._pair = np.empty(self._starts[-1], dtype=np.uint32)
+        for bits in np.unique(self._column_bits):
+            rows = np.flatnonzero(self._column_bits == bits)
+            for part in np.array_split(rows, max(1, (len(rows) << bits) >> 20)):
+                self._fill(part, 1 << int(bits), sum_bits - int(bits), ends, columns, extras)
+
+    def _fill(
+        self,
+        rows: Integers,
+        width: int,
+        height_bits: int,
+        ends: Integers,
+        columns: NDArray[np.uint16],
+        extras: Integers,
+    ) -> None:
+        """Make the tables of rows that are padded to the same width."""
+        place = np.arange(width)
+        entry = ends[rows][:, None] + place
+        present = entry < ends[rows + 1][:, None]
+        entry = np.where(present, entry, ends[rows][:, None])
+        weights = np.where(present, extras[entry], 0)
+        own = columns[entry].astype(np.uint32)
+        keep, alias = _alias(weights, 1 << height_bits)
+        at = self._starts[rows][:, None] + place
+        self._keep[at] = keep
+        self._pair[at] = own | np.take_along_axis(own, alias, axis=1) << np.uint32(16)
+
+    def draw(self, row: Integers, source: RandomSource) -> NDArray[np.intp]:
+        """Return one output for each row, in proportion to the row's weights, exactly if words are uniform."""
+        return self.owner(row, integers_below(source, np.int64(self.total), len(row)))
+
+    def owner(self, row: Integers, unit: Integers) -> NDArray[np.intp]:
+        """Return the output that owns a unit of each row, `unit` below K·floor + 2^b."""
+        extra = np.maximum(unit - self.below, 0)
+        height_bits = self._height_bits.take(row)
+        at = self._starts.take(row) + (extra >> height_bits)
+        height = extra & ((1 << height_bits) - 1)
+        pair = self._pair.take(at)
+        likely = np.where(height < self._keep.take(at), pair & np.uint32(0xFFFF), pair >> np.uint32(16))
+        return np.where(unit < self.below, unit // self.floor, likely.astype(np.int64))
 
 
 def _alias(weights: Integers, height: int) -> tuple[Integers, Integers]:

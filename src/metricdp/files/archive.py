@@ -21,18 +21,19 @@ __all__ = ["LARGEST_HEADER", "array_bytes", "read_archive", "write_archive"]
 _HEADER = "header.json"
 _ARRAY_NAME = re.compile(r"([a-z][a-z0-9_]{0,39})\.npy")
 
-# Deflated data may unpack to a thousand times its size, so that size is limited; stored data is as large as its file.
+# Deflated data may unpack to a thousand times its size. So its size is limited, to this many bytes or this many times the
+# size of the file, whichever is more. Stored data is as large as its file.
 LARGEST_HEADER = 2**20
-_LARGEST_DEFLATED = 2**26
+_LARGEST_DEFLATED, _LARGEST_GROWTH = 2**26, 16
 _LARGEST_FILE = 2**33
 _MOST_ENTRIES = 64
 _LONGEST_DIRECTORY = 2**16
 _ENCRYPTED = 0x1
 
-# The only array headers that are read: no Python literal is evaluated, and no type but these two exists.
+# The only array headers that are read: no Python literal is evaluated, and no type but these three exists.
 _MAGIC = b"\x93NUMPY\x01\x00"
 _ARRAY_HEADER = re.compile(
-    rb"\{'descr': '(<f8|<i8)', 'fortran_order': (True|False), 'shape': \((\d{1,12}(?:, \d{1,12}){0,7}),?\), \} *\n"
+    rb"\{'descr': '(<f8|<i8|<u2)', 'fortran_order': (True|False), 'shape': \((\d{1,12}(?:, \d{1,12}){0,7}),?\), \} *\n"
 )
 
 # The oldest date a zip can hold: equal contents make equal files.
@@ -41,21 +42,33 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 def array_bytes(array: NDArray[Any]) -> tuple[str, bytes]:
     """Return the type and the numbers of an array as every file holds them: little-endian, last axis fastest."""
-    kind = {"f": "<f8", "i": "<i8"}.get(array.dtype.kind)
-    if kind is None:
-        msg = f"arrays must hold float64 or int64 numbers, got {array.dtype}"
+    kind = {"f": "<f8", "i": "<i8", "u": "<u2"}.get(array.dtype.kind)
+    if kind is None or (kind == "<u2" and array.dtype.itemsize != 2):
+        msg = f"arrays must hold float64, int64 or uint16 numbers, got {array.dtype}"
         raise InvalidInputError(msg)
     return kind, np.ascontiguousarray(array, dtype=kind).tobytes()
 
 
 def write_archive(stream: BinaryIO, header: bytes, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write the archive; large ones are not deflated, so that no limit keeps them from being read."""
+    """Write the archive, deflated unless it would then unpack to more than readers allow."""
     total = len(header) + sum(array.nbytes + 1024 for array in arrays.values())
-    method = zipfile.ZIP_DEFLATED if total <= _LARGEST_DEFLATED else zipfile.ZIP_STORED
+    _write(stream, header, arrays, zipfile.ZIP_DEFLATED)
+    if total > _deflated_allowed(stream.tell()):
+        stream.seek(0)
+        stream.truncate()
+        _write(stream, header, arrays, zipfile.ZIP_STORED)
+
+
+def _write(stream: BinaryIO, header: bytes, arrays: Mapping[str, NDArray[Any]], method: int) -> None:
     with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr(zipfile.ZipInfo(_HEADER, _DATE), header, compress_type=method)
         for name, array in sorted(arrays.items()):
             archive.writestr(zipfile.ZipInfo(f"{name}.npy", _DATE), _npy(array), compress_type=method)
+
+
+def _deflated_allowed(file_size: int) -> int:
+    """Return how many bytes a file of this size may unpack to."""
+    return max(_LARGEST_DEFLATED, _LARGEST_GROWTH * file_size)
 
 
 def _npy(array: NDArray[Any]) -> bytes:
@@ -105,7 +118,7 @@ def _checked_entries(infos: list[zipfile.ZipInfo], file_size: int) -> dict[str, 
         # Overlapping entries could together be far larger than the file.
         "entries larger than the file": sum(info.compress_size for info in infos) > file_size,
         "an entry that is encrypted or neither stored nor deflated": not all(map(_plainly_packed, infos)),
-        f"more than {_LARGEST_DEFLATED:,} deflated bytes": deflated > _LARGEST_DEFLATED,
+        f"more than {_deflated_allowed(file_size):,} deflated bytes": deflated > _deflated_allowed(file_size),
         f"a header of more than {LARGEST_HEADER:,} bytes": any(
             info.file_size > LARGEST_HEADER for info in infos if info.filename == _HEADER
         ),
@@ -147,11 +160,11 @@ def _array(name: str, content: bytes) -> NDArray[Any]:
     end = start + int.from_bytes(content[len(_MAGIC) : start], "little")
     match = _ARRAY_HEADER.fullmatch(content[start:end])
     if not content.startswith(_MAGIC) or match is None:
-        msg = f"{name} is not an array of float64 or int64 numbers in .npy format 1.0"
+        msg = f"{name} is not an array of float64, int64 or uint16 numbers in .npy format 1.0"
         raise InvalidInputError(msg)
     kind, fortran, sides = match.groups()
     shape = tuple(int(side) for side in sides.split(b","))
-    if math.prod(shape) * 8 != len(content) - end:
+    if math.prod(shape) * np.dtype(kind.decode()).itemsize != len(content) - end:
         msg = f"{name} does not hold as many numbers as its shape {shape} says"
         raise InvalidInputError(msg)
     numbers = np.frombuffer(content, dtype=kind.decode(), offset=end)

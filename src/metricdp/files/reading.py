@@ -137,7 +137,9 @@ def _read_format_3(
 def _read_format_2(
     header: dict[str, Any], text: bytes, arrays: dict[str, NDArray[Any]]
 ) -> tuple[Mechanism, str | None]:
-    """Read a format that had no `distance`: every ε was per unit of the plane."""
+    """Read a format that had no `distance`: every ε was per unit of the plane; and no sparse tables."""
+    if any(array.dtype == np.uint16 for array in arrays.values()):
+        raise InvalidInputError("format 2 has no arrays of 16-bit numbers")
     _check_hash(header["sha256"], text, arrays)
     mechanism = _rebuilt(header | {"distance": "plane"}, arrays)
     require_same(header, arrays, mechanism)

@@ -19,6 +19,7 @@ from metricdp.geometry.lattice import lattice_step
 from metricdp.mechanisms.options import GridOptions, common_fields, require_memory
 from metricdp.mechanisms.spline.mechanism import Spline
 from metricdp.mechanisms.spline.program import inscribed_polytope, near_coarser, spline_program
+from metricdp.mechanisms.spline.thinning import SPARSE_SHARE, is_sparse
 from metricdp.optimise.engines import Solution, engines_for, solve_shared
 from metricdp.optimise.programs import SharedProgram
 from metricdp.optimise.repair import make_shared_feasible
@@ -92,7 +93,8 @@ def design_on(
     """Solve the spline program on one grid, changing a coarser design only where that matters."""
     step = lattice_step(problem.bounds)
     spline = TensorSpline(grid.on_lattice(step), options.degree)
-    program = spline_program(problem, spline, epsilon * (1 - _KEPT_FOR_PRINTING))
+    kept = SPARSE_SHARE if is_sparse(spline.n_rows, problem.n_outputs) else _KEPT_FOR_PRINTING
+    program = spline_program(problem, spline, epsilon * (1 - kept))
     if coarser is not None:
         program = near_coarser(program, spline, coarser.spline, coarser.coefficients)
     solution = solve_shared(program, solver=options.solver, gap=options.gap, time_limit=clock.left)
@@ -100,11 +102,8 @@ def design_on(
         msg = f"{solution.engine} ended with status '{solution.status}' on a program that has a solution."
         raise SolverError(msg)
     table, mix = make_shared_feasible(solution.table, program)
-    rows = np.asarray(spline.extraction @ table)
-    # Convex combinations of distributions; dividing takes away the rounding of the sums.
-    rows /= rows.sum(axis=1, keepdims=True)
     common = common_fields(problem, epsilon, "spline")
-    mechanism = Spline.from_probabilities(common, step, spline.grid, options.degree, rows)
+    mechanism = Spline.from_coefficients(common, step, spline, table)
     loss = mechanism.expected_loss(problem)
     report = _report(program, solution, spline, problem.p, loss) | {"repair_mix": mix, "seconds": clock.spent}
     mechanism = mechanism.with_report(**report)

@@ -12,13 +12,17 @@ from numpy.typing import NDArray
 
 from metricdp._chunks import DRAWS_AT_ONCE
 from metricdp._validation import FloatArray, integer, positive, reject
+from metricdp.drawing.exact_draws import AliasTables
 from metricdp.drawing.randomness import RandomSource
+from metricdp.errors import InvalidInputError
 from metricdp.geometry.bsplines import TensorSpline
 from metricdp.geometry.grid import Grid
 from metricdp.geometry.lattice import LARGEST_MULTIPLE, coarsest_step, lattice_step, snap, to_integers
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.spline.integer_rows import fineness, integer_rows, rounding_mix
 from metricdp.mechanisms.spline.sampler import BernsteinSampler
+from metricdp.mechanisms.spline.sparse_table import SparseTable
+from metricdp.mechanisms.spline.thinning import is_sparse, thinned
 
 __all__ = ["Spline"]
 
@@ -30,8 +34,8 @@ class Spline(Mechanism):
     step : spacing of the lattice to which points are rounded, a power of two.
     grid : breakpoints of the cells, on the lattice.
     degree : m, 1 to 3.
-    table : control rows (sites, outputs) as integer weights ≥ 1 that sum to K·2^b in every row; (m·n + 1) sites
-        per axis of n cells.
+    table : control rows (sites, outputs) as integer weights ≥ 1 with the same sum in every row; (m·n + 1) sites
+        per axis of n cells. An array, whose rows sum to K·2^b, or where that would be large a `SparseTable`.
 
     Guarantee
     ---------
@@ -46,7 +50,7 @@ class Spline(Mechanism):
     step: float
     grid: Grid
     degree: int
-    table: NDArray[np.int64]
+    table: NDArray[np.int64] | SparseTable
 
     kind: ClassVar[str] = "spline"
 
@@ -64,6 +68,27 @@ class Spline(Mechanism):
         fields = {**common, "bounds": grid.bounds, "report": report}
         return cls(**fields, step=step, grid=grid, degree=degree, table=table)
 
+    @classmethod
+    def from_coefficients(
+        cls, common: dict[str, Any], step: float, spline: TensorSpline, coefficients: FloatArray
+    ) -> Spline:
+        """Round the control rows of B-spline coefficients to integers that are inside the cones.
+
+        A large table is thinned (see `thinning.py`); its coefficients must leave `SPARSE_SHARE` of ε unspent.
+        """
+        if not is_sparse(spline.n_rows, coefficients.shape[1]):
+            rows = np.asarray(spline.extraction @ coefficients)
+            # Convex combinations of distributions; dividing takes away the rounding of the sums.
+            rows /= rows.sum(axis=1, keepdims=True)
+            return cls.from_probabilities(common, step, spline.grid, spline.degree, rows)
+        edges = [to_integers(points, step) for points in spline.grid.breakpoints]
+        limit = common["epsilon"] * step
+        table = thinned(spline.extraction, coefficients, edges, spline.degree, limit, common["p"])
+        mix = table.n_outputs * table.floor / table.total
+        report = {**common.get("report", {}), "integer_mix": mix, "lattice_step": step}
+        fields = {**common, "bounds": spline.grid.bounds, "report": report}
+        return cls(**fields, step=step, grid=spline.grid, degree=spline.degree, table=table)
+
     @cached_property
     def spline(self) -> TensorSpline:
         """The spline space of the control rows."""
@@ -76,11 +101,14 @@ class Spline(Mechanism):
 
     @cached_property
     def _control_rows(self) -> FloatArray:
+        assert isinstance(self.table, np.ndarray)
         return self.table / self.table[0].sum()
 
     @cached_property
     def _sampler(self) -> BernsteinSampler:
-        return BernsteinSampler(self.breakpoint_steps, self.degree, self.table)
+        table = self.table
+        tables = table.alias_tables() if isinstance(table, SparseTable) else AliasTables(table)
+        return BernsteinSampler(self.breakpoint_steps, self.degree, tables)
 
     @property
     def _drawn_at_once(self) -> int:
@@ -95,7 +123,10 @@ class Spline(Mechanism):
         return snap(points, self.step)
 
     def _rows(self, points: FloatArray) -> FloatArray:
-        return np.asarray(self.spline.weights(self.snap(points)) @ self._control_rows)
+        weights = self.spline.weights(self.snap(points))
+        if isinstance(self.table, SparseTable):
+            return self.table.probabilities(weights)
+        return np.asarray(weights @ self._control_rows)
 
     def _draw(self, points: FloatArray, source: RandomSource) -> NDArray[np.intp]:
         return self._sampler.draw(to_integers(points, self.step), source)
@@ -106,7 +137,8 @@ class Spline(Mechanism):
 
     def settings(self) -> dict[str, Any]:
         """Return the control rows, the degree, the breakpoints and the lattice."""
-        return {"table": self.table, "degree": self.degree, "step": self.step, **self.grid.to_arrays()}
+        table = self.table.to_settings() if isinstance(self.table, SparseTable) else {"table": self.table}
+        return {**table, "degree": self.degree, "step": self.step, **self.grid.to_arrays()}
 
     @classmethod
     def from_settings(cls, common: dict[str, Any], settings: dict[str, Any]) -> Spline:
@@ -115,10 +147,13 @@ class Spline(Mechanism):
         degree = integer("degree", settings["degree"], 1)
         if degree > 3:
             raise reject("degree", "1, 2 or 3", degree)
+        shape = (TensorSpline(grid, degree).n_rows, len(common["outputs"]))
+        if "table" not in settings:
+            step = _checked_step(settings["step"], grid)
+            return cls(**common, step=step, grid=grid, degree=degree, table=_sparse_table(settings, shape))
         table = settings["table"]
         if not isinstance(table, np.ndarray):
             raise reject("table", "an array", type(table).__name__)
-        shape = (TensorSpline(grid, degree).n_rows, len(common["outputs"]))
         if table.shape != shape:
             raise reject("table", f"of shape (sites, outputs) = {shape}", table.shape)
         if table.dtype == np.float64:
@@ -141,6 +176,20 @@ def _checked_step(value: Any, grid: Grid) -> float:
     if any((np.rint(points / step) * step != points).any() for points in grid.breakpoints):
         raise reject("breakpoints", f"multiples of the lattice's step {step}", "numbers in between")
     return step
+
+
+def _sparse_table(settings: dict[str, Any], shape: tuple[int, int]) -> SparseTable:
+    for name in ("counts", "columns", "extras"):
+        if not isinstance(settings[name], np.ndarray):
+            raise reject(name, "an array", type(settings[name]).__name__)
+    arrays = {name: settings[name] for name in ("counts", "columns", "extras")}
+    table = SparseTable(shape[1], settings["floor"], **arrays)
+    fault = table.fault()
+    if fault:
+        raise InvalidInputError(f"the table is damaged: {fault}")
+    if table.shape != shape:
+        raise reject("counts", f"as many as there are sites, {shape[0]}", len(table.counts))
+    return table
 
 
 def _check_weights(table: NDArray[np.int64]) -> None:

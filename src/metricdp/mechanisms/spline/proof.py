@@ -8,6 +8,7 @@ compared exactly.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -19,8 +20,9 @@ from metricdp._validation import FloatArray
 from metricdp.certificates.claims import ROUNDOFF, Finding, proved, refused
 from metricdp.certificates.search import steepest_pair
 from metricdp.geometry.lattice import coarsest_step
-from metricdp.geometry.norms import dual_exponent, norm
 from metricdp.mechanisms.spline.mechanism import Spline
+from metricdp.mechanisms.spline.slopes import Slopes, windows
+from metricdp.mechanisms.spline.sparse_table import SparseTable
 
 __all__ = ["prove"]
 
@@ -35,27 +37,30 @@ _LARGEST_WEIGHT, _LARGEST_SUM = 2**58, 2**60
 
 def prove(mechanism: Spline) -> Finding:
     """Check a fine lattice, weights ≥ 1 with one sum, and ‖g‖_q ≤ ε b at every site of every cell, for every output."""
-    fault = _lattice_fault(mechanism) or _degree_fault(mechanism.degree) or _table_fault(mechanism.table)
+    fault = _lattice_fault(mechanism) or _degree_fault(mechanism.degree) or _table_fault(mechanism)
     if fault:
         claim = refused(mechanism, f"{fault}.")
         return Finding(holds=False, claim=claim, worst_ratio=math.inf, worst_where={}, checked=mechanism.table.size)
-    slopes = _Slopes.of(mechanism)
-    ratio = slopes.ratios()
-    broken = slopes.worst_broken(ratio)
-    site, output = np.unravel_index(int(ratio.argmax()), ratio.shape) if broken is None else broken
-    worst = float(ratio[site, output])
-    where = {"points": [_site_place(mechanism, int(site)).tolist()], "output": int(output)}
-    if broken is not None:
-        return _refusal(mechanism, worst, where, ratio.size)
-    claim = _claim(mechanism, slopes)
-    return Finding(holds=True, claim=claim, worst_ratio=min(worst, 1.0), worst_where=where, checked=ratio.size)
+    n_sites = math.prod(cells * (mechanism.degree + 1) for cells in mechanism.grid.cells)
+    checked = n_sites * mechanism.n_outputs
+    worst = _Worst(0.0, _site_place(mechanism.grid.breakpoints, mechanism.degree, 0), 0)
+    for part in _parts(mechanism):
+        found, broken = part.worst()
+        if broken:
+            return _refusal(mechanism, found, checked)
+        worst = max(worst, found, key=lambda one: one.ratio)
+    claim = _claim(mechanism, n_sites)
+    return Finding(
+        holds=True, claim=claim, worst_ratio=min(worst.ratio, 1.0), worst_where=worst.where(), checked=checked
+    )
 
 
-def _claim(mechanism: Spline, slopes: _Slopes) -> str:
-    arithmetic = "in exact integer arithmetic" if slopes.exact else "with rounding counted against it"
+def _claim(mechanism: Spline, n_sites: int) -> str:
+    exact = _is_exact(mechanism.p, mechanism.grid.n_axes)
+    arithmetic = "in exact integer arithmetic" if exact else "with rounding counted against it"
     exponent = math.frexp(mechanism.step)[1] - 1
     reason = (
-        f"Points are first rounded to multiples of 2^{exponent}. At each of {len(slopes.values):,} control sites, for "
+        f"Points are first rounded to multiples of 2^{exponent}. At each of {n_sites:,} control sites, for "
         "every output, the gradient's control values are at most epsilon times the control value, checked "
         f"{arithmetic} on the numbers that outputs are drawn from. Assumed: the random bits are uniform."
     )
@@ -63,77 +68,88 @@ def _claim(mechanism: Spline, slopes: _Slopes) -> str:
 
 
 @dataclass(frozen=True)
-class _Slopes:
-    """Control values at the sites of cells: value b, and along each axis the slope G/H with integers G and H.
+class _Worst:
+    """The largest ratio that was found, with its place and output."""
 
-    values : (sites, outputs). rises : G per axis (sites, outputs). sides : H per axis (sites,), in lattice steps.
+    ratio: float
+    place: FloatArray
+    output: int
+
+    def where(self) -> dict[str, Any]:
+        """Return the place as certificates state it."""
+        return {"points": [self.place.tolist()], "output": self.output}
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some outputs on some cells, whose cones can be checked together.
+
+    outputs : numbers of the outputs. breakpoints : borders of the cells. slopes : at their sites.
+    limit : ε·step: ‖g‖_q ≤ ε b with g in units per length is ‖G/H‖_q ≤ ε·step·b.
     """
 
-    values: NDArray[np.int64]
-    rises: list[NDArray[np.int64]]
-    sides: list[NDArray[np.int64]]
+    outputs: NDArray[np.intp]
+    breakpoints: Sequence[FloatArray]
+    degree: int
+    slopes: Slopes
     limit: Fraction
     p: float
 
-    @classmethod
-    def of(cls, mechanism: Spline) -> _Slopes:
-        m, table = mechanism.degree, mechanism.table
-        breakpoints = mechanism.breakpoint_steps
-        rows_shape = tuple(m * (len(points) - 1) + 1 for points in breakpoints)
-        # The row of site a of cell i is m·i + a; neighbours beyond the cell are multiplied by zero.
-        rows = [(m * np.arange(len(points) - 1)[:, None] + np.arange(m + 1)).ravel() for points in breakpoints]
-        places = [np.tile(np.arange(m + 1), len(points) - 1) for points in breakpoints]
-        site_axes = np.meshgrid(*rows, indexing="ij")
-        place_axes = np.meshgrid(*places, indexing="ij")
-        here = np.ravel_multi_index(site_axes, rows_shape).ravel()
-        values = table[here]
-        rises, sides = [], []
-        for axis, points in enumerate(breakpoints):
-            stride = math.prod(rows_shape[axis + 1 :])
-            a = place_axes[axis].ravel()
-            ahead = table[np.where(a < m, here + stride, here)] - values
-            behind = values - table[np.where(a > 0, here - stride, here)]
-            rises.append((m - a)[:, None] * ahead + a[:, None] * behind)
-            cell = site_axes[axis].ravel() // m - (a == m)
-            sides.append(np.diff(points)[cell])
-        # ‖g‖_q ≤ ε b with g in units per length: ‖G/H‖_q ≤ ε·step·b.
-        limit = mechanism.plane_epsilon * Fraction(mechanism.step)
-        return cls(values, rises, sides, limit, mechanism.p)
+    def worst(self) -> tuple[_Worst, bool]:
+        """Return the worst site and output, and whether it lies outside its cone."""
+        ratio = self._ratios()
+        broken = self._broken(ratio)
+        site, column = np.unravel_index(int(ratio.argmax()), ratio.shape) if broken is None else broken
+        place = _site_place(self.breakpoints, self.degree, int(site))
+        return _Worst(float(ratio[site, column]), place, int(self.outputs[column])), broken is not None
 
-    @property
-    def exact(self) -> bool:
-        """Whether close calls can be decided by integers."""
-        return self.p in (1, 2, math.inf) or len(self.rises) == 1
-
-    def ratios(self) -> FloatArray:
+    def _ratios(self) -> FloatArray:
         """Return ‖G/H‖_q / (ε·step·b) in floating point, infinite where b is not positive."""
-        slopes = np.stack([rise / side[:, None] for rise, side in zip(self.rises, self.sides, strict=True)], axis=-1)
-        size = norm(slopes, dual_exponent(self.p))
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(self.values > 0, size / (float(self.limit) * self.values), np.inf)
+            ratio = self.slopes.sizes(self.p) / (float(self.limit) * self.slopes.values)
+        return np.where(self.slopes.values > 0, ratio, np.inf)
 
-    def worst_broken(self, ratio: FloatArray) -> tuple[int, int] | None:
-        """Return the worst (site, output) outside its cone, None if there is none."""
+    def _broken(self, ratio: FloatArray) -> tuple[int, int] | None:
+        """Return the worst (site, column) outside its cone, None if there is none."""
         at = np.unravel_index(int(ratio.argmax()), ratio.shape)
         if ratio[at] > 1 + _CLOSE:
             return int(at[0]), int(at[1])
         close = np.argwhere(ratio >= 1 - _CLOSE)
-        return next(((int(site), int(output)) for site, output in close if not self._inside(site, output)), None)
+        return next(((int(site), int(column)) for site, column in close if not self._inside(site, column)), None)
 
-    def _inside(self, site: int, output: int) -> bool:
+    def _inside(self, site: int, column: int) -> bool:
         """Compare as fractions; what no fraction can decide counts as outside."""
-        if not self.exact:
+        rises, sides = self.slopes.rises, self.slopes.sides
+        if not _is_exact(self.p, len(rises)):
             return False
         slopes = [
-            Fraction(abs(int(rise[site, output])), int(side[site]))
-            for rise, side in zip(self.rises, self.sides, strict=True)
+            Fraction(abs(int(rise[site, column])), int(side[site])) for rise, side in zip(rises, sides, strict=True)
         ]
-        allowed = self.limit * int(self.values[site, output])
+        allowed = self.limit * int(self.slopes.values[site, column])
         if self.p == 1 or len(slopes) == 1:
             return max(slopes) <= allowed
         if math.isinf(self.p):
             return sum(slopes) <= allowed
         return sum(slope**2 for slope in slopes) <= allowed**2
+
+
+def _is_exact(p: float, n_axes: int) -> bool:
+    """Return whether close calls can be decided by fractions."""
+    return p in (1, 2, math.inf) or n_axes == 1
+
+
+def _parts(mechanism: Spline) -> Iterator[_Part]:
+    """Yield parts that cover every site and output whose slope is not zero because all weights around it agree."""
+    table, degree, steps = mechanism.table, mechanism.degree, mechanism.breakpoint_steps
+    limit = mechanism.plane_epsilon * Fraction(mechanism.step)
+    if isinstance(table, SparseTable):
+        for window in windows(table, steps, degree):
+            points = [np.asarray(edges * mechanism.step, dtype=np.float64) for edges in window.breakpoints]
+            slopes = Slopes.of(window.breakpoints, degree, window.extras + table.floor)
+            yield _Part(np.array([window.output]), points, degree, slopes, limit, mechanism.p)
+    else:
+        slopes = Slopes.of(steps, degree, table)
+        yield _Part(np.arange(table.shape[1]), mechanism.grid.breakpoints, degree, slopes, limit, mechanism.p)
 
 
 def _lattice_fault(mechanism: Spline) -> str | None:
@@ -151,7 +167,14 @@ def _degree_fault(degree: int) -> str | None:
     return None if degree in _DEGREES else "its degree is not 1, 2 or 3"
 
 
-def _table_fault(table: NDArray[np.int64]) -> str | None:
+def _table_fault(mechanism: Spline) -> str | None:
+    table = mechanism.table
+    if table.shape != (mechanism.spline.n_rows, mechanism.n_outputs):
+        return "the table has not one row per site and one column per output"
+    return table.fault() if isinstance(table, SparseTable) else _dense_fault(table)
+
+
+def _dense_fault(table: NDArray[np.int64]) -> str | None:
     if table.dtype != np.int64:
         return "weights must be 64-bit integers"
     if int(table.min()) < 1:
@@ -168,29 +191,27 @@ def _table_fault(table: NDArray[np.int64]) -> str | None:
     return None
 
 
-def _refusal(mechanism: Spline, worst: float, where: dict[str, Any], checked: int) -> Finding:
+def _refusal(mechanism: Spline, worst: _Worst, checked: int) -> Finding:
     """Look for a pair that shows it, and say what was found."""
     low, high = mechanism.bounds
     side = min(float(np.diff(points).min()) for points in mechanism.grid.breakpoints)
     spread = np.random.default_rng(0).uniform(low, high, size=(2_000, len(low)))
     # A violating pair is most likely near the worst site.
-    near = np.array(where["points"]) + side * np.random.default_rng(1).normal(size=(2_000, len(low)))
+    near = worst.place + side * np.random.default_rng(1).normal(size=(2_000, len(low)))
     points = mechanism.snap(np.clip(np.concatenate([spread, near]), low, high))
     reach = max(1e-4 * side, 64 * mechanism.step)
     found, pair, tried = steepest_pair(mechanism, points, reach)
     shown = "; the pair shown violates it." if found > 1 else " at the place shown; no violating pair was found."
-    claim = refused(mechanism, f"the gradient's control values reach {worst:.15g} of epsilon{shown}")
-    if found > 1:
-        worst, where = found, pair
-    return Finding(holds=False, claim=claim, worst_ratio=worst, worst_where=where, checked=checked + tried)
+    claim = refused(mechanism, f"the gradient's control values reach {worst.ratio:.15g} of epsilon{shown}")
+    ratio, where = (found, pair) if found > 1 else (worst.ratio, worst.where())
+    return Finding(holds=False, claim=claim, worst_ratio=ratio, worst_where=where, checked=checked + tried)
 
 
-def _site_place(mechanism: Spline, site: int) -> FloatArray:
+def _site_place(breakpoints: Sequence[FloatArray], degree: int, site: int) -> FloatArray:
     """Return where a site of a cell lies: control sites divide each side of a cell evenly."""
-    m = mechanism.degree
-    shape = tuple(cells * (m + 1) for cells in mechanism.grid.cells)
+    shape = tuple((len(points) - 1) * (degree + 1) for points in breakpoints)
     place: list[float] = []
-    for number, points in zip(np.unravel_index(site, shape), mechanism.grid.breakpoints, strict=True):
-        cell, a = divmod(int(number), m + 1)
-        place.append(points[cell] + (points[cell + 1] - points[cell]) * a / m)
+    for number, points in zip(np.unravel_index(site, shape), breakpoints, strict=True):
+        cell, a = divmod(int(number), degree + 1)
+        place.append(points[cell] + (points[cell + 1] - points[cell]) * a / degree)
     return np.array(place)

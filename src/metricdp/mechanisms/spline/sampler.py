@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from metricdp.drawing.exact_draws import AliasTables
-from metricdp.drawing.randomness import RandomSource, coins_of_ratios, integers_below
+from metricdp.drawing.exact_draws import AliasTables, SparseAliasTables
+from metricdp.drawing.randomness import RandomSource, coins_of_ratios
 
 __all__ = ["BernsteinSampler"]
 
@@ -26,15 +26,15 @@ class BernsteinSampler:
 
     breakpoints : per axis, as multiples of the lattice's step.
     degree : m.
-    weights : integer control rows (sites, outputs), last axis fastest.
+    tables : draws from the control rows, whose sites are numbered with the last axis fastest.
     """
 
-    def __init__(self, breakpoints: Sequence[Integers], degree: int, weights: Integers) -> None:
+    def __init__(self, breakpoints: Sequence[Integers], degree: int, tables: AliasTables | SparseAliasTables) -> None:
         self.breakpoints, self.degree = breakpoints, degree
         counts = [degree * (len(points) - 1) + 1 for points in breakpoints]
         self._strides = [math.prod(counts[axis + 1 :]) for axis in range(len(counts))]
         self._sides = [np.diff(points) for points in breakpoints]
-        self.tables = AliasTables(weights)
+        self.tables = tables
 
     def draw(self, points: Integers, source: RandomSource) -> NDArray[np.intp]:
         """Return one output for every lattice point (points, axes) of the box.
@@ -54,6 +54,4 @@ class BernsteinSampler:
             for _ in range(self.degree):
                 flips += coins_of_ratios(source, steps, side)
             site += self._strides[axis] * flips
-        column = integers_below(source, np.int64(self.tables.n_outputs), len(points))
-        height = source.words(len(points)) >> np.uint64(64 - self.tables.height_bits)
-        return self.tables.draw(site, column, height.astype(np.int64))
+        return self.tables.draw(site, source)
