@@ -21,8 +21,8 @@ __all__ = ["LARGEST_HEADER", "array_bytes", "read_archive", "write_archive"]
 _HEADER = "header.json"
 _ARRAY_NAME = re.compile(r"([a-z][a-z0-9_]{0,39})\.npy")
 
-# Deflated data may unpack to a thousand times its size. So its size is limited, to this many bytes or this many times the
-# size of the file, whichever is more. Stored data is as large as its file.
+# Deflated data may unpack to a thousand times its size. So its size is limited: to this many bytes, or to this many times
+# the size of the file, whichever is more. Stored data is as large as its file.
 LARGEST_HEADER = 2**20
 _LARGEST_DEFLATED, _LARGEST_GROWTH = 2**26, 16
 _LARGEST_FILE = 2**33
