@@ -96,6 +96,8 @@ def base_files(folder):
     lp = made[-1]
     fields = {name: getattr(lp, name) for name in ("outputs", "bounds", "epsilon", "p", "grid")}
     made.append(Cellwise(**fields, method="constant", table=np.tile(lp.table[:1], (len(lp.table), 1))))
+    made[0] = replace(made[0], output_ids=("a", "b", "c", "é"), output_names=("One", "Two", "", ""))
+    made[6] = replace(made[6], output_ids=(7, -1, 2**63 - 1, 0))
     for number, mechanism in enumerate(made):
         report = {"solver": "none", "gap": 1e-6, "splits": [{"loss": 1.0}]}  # no timings: one seed, one set of mutants
         if "certificate" in mechanism.report:
@@ -254,7 +256,9 @@ def forged(array, rng):
     elif change == 3:
         array[at] = array[at] * rng.choice([1 + 1e-15, 1 - 1e-9, 1.01, 2, -1])
     elif change == 4:
-        array[at if rng.random() < 0.5 else ...] += rng.choice([1, -1, 5, 10**6, 10**12])
+        where = at if rng.random() < 0.5 else ...
+        step = np.asarray(rng.choice([1, -1, 5, 10**6, 10**12]))
+        array[where] = (array[where] + step).astype(array.dtype)  # bytes wrap around
     elif change == 5:
         array = (array * rng.choice([0, 0.5, 0.999999, 1.001, 3, 1e6, 1e50])).astype(array.dtype)
     elif change == 6:

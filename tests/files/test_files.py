@@ -112,6 +112,7 @@ def test_the_header_says_what_the_mechanism_is(tmp_path):
 
 
 def test_the_hash_is_the_documented_one(mechanism, tmp_path):
+    mechanism = with_places(mechanism, (10, 20, 30, 40, 50), ("Töölö", "b", "", "", "e"))
     mechanism.save(tmp_path / "m.mdp")
     with zipfile.ZipFile(tmp_path / "m.mdp") as archive:
         text = archive.read("header.json")
@@ -134,7 +135,7 @@ def test_equal_mechanisms_make_equal_files(mechanism, tmp_path):
 
 def test_every_flipped_bit_is_noticed(tmp_path):
     """One bit of one byte, at every byte of the header and of each array; the checksum of the zip is mended."""
-    designed("em").save(tmp_path / "m.mdp")
+    with_places(designed("em"), (10, 20, 30, 40, 50), ("Töölö", "b", "", "", "e")).save(tmp_path / "m.mdp")
     parts = parts_of((tmp_path / "m.mdp").read_bytes())
     rng = np.random.default_rng(0)
     tried = 0
@@ -289,6 +290,8 @@ ANY_KIND = {
         set_array("outputs", np.zeros((5, 2), dtype=np.float32)),
         "not an array of float64, int64 or uint16",
     ),
+    "array-text": (set_array("outputs", np.zeros((5, 2), dtype=np.uint8)), "`outputs` must be an array of numbers"),
+    "setting-text": (set_array("labels", np.zeros(5, dtype=np.uint8)), "`labels` must be an array of numbers"),
 }
 BY_KIND = {
     "em": [
@@ -354,6 +357,129 @@ def sound(method):
     with tempfile.TemporaryDirectory() as folder:
         designed(method).save(Path(folder) / "m.mdp")
         return (Path(folder) / "m.mdp").read_bytes()
+
+
+def lines(*texts):
+    """Return texts as a file holds them, whatever they are."""
+    return np.frombuffer("".join(f"{text}\n" for text in texts).encode("utf-8", "surrogatepass"), dtype=np.uint8)
+
+
+def raw(content):
+    return np.frombuffer(content, dtype=np.uint8)
+
+
+HUGE = b"a" * 2**20 + b"\n"
+ONE_LINE_EACH = "bytes of text with one line for each of the 5 outputs"
+IDS = {
+    "few": (np.arange(4), ONE_LINE_EACH),
+    "many": (np.arange(6), ONE_LINE_EACH),
+    "two-axes": (np.arange(5)[:, None], ONE_LINE_EACH),
+    "floats": (np.arange(5.0), ONE_LINE_EACH),
+    "twice": (np.array([1, 2, 3, 4, 1]), "different from each other, got 1 at index 0 and 4"),
+    "twice-text": (lines(*"abcda"), "different from each other"),
+    "empty": (lines(*"abcd", ""), "made of texts of 1 to 256 characters"),
+}
+TEXTS = {
+    "few-lines": (lines(*"abcd"), ONE_LINE_EACH),
+    "many-lines": (lines(*"abcdef"), ONE_LINE_EACH),
+    "no-line": (raw(b""), ONE_LINE_EACH),
+    "million-lines": (raw(b"\n" * 2**20), ONE_LINE_EACH),
+    "huge-line": (raw(b"a\nb\nc\nd\n" + HUGE), ONE_LINE_EACH),
+    "two-axes": (lines(*"abcde")[:, None], ONE_LINE_EACH),
+    "not-ended": (raw(b"a\nb\nc\nd\n\ne"), ONE_LINE_EACH),
+    "not-utf-8": (raw(b"a\nb\nc\nd\n\xff\n"), "UTF-8, got other bytes at index 8"),
+    "overlong": (raw(b"a\nb\nc\nd\n\xc0\x80\n"), "UTF-8"),
+    "surrogate": (lines(*"abcd", "\ud800"), "UTF-8"),
+    "long": (lines(*"abcd", "a" * 257), "texts of . to 256 characters, got 257 at index 4"),
+    "nul": (lines(*"abcd", "a\0b"), "free of control characters"),
+    "ansi": (lines(*"abcd", "\x1b[2J"), r"free of control characters.*got '\\x1b' at index 4"),
+    "carriage-return": (lines(*"abcd", "a\r"), r"free of control characters.*got '\\r'"),
+    "bidi": (lines(*"abcd", "a\u202eb"), r"overrides of the writing direction.*got '\\u202e'"),
+}
+PLACES = [("output_ids", *case) for case in (IDS | TEXTS).values()] + [
+    ("output_names", *case) for case in ({"integers": (np.arange(5), ONE_LINE_EACH)} | TEXTS).values()
+]
+
+
+@pytest.mark.parametrize(("name", "array", "words"), PLACES)
+def test_forged_ids_and_names_are_refused(tmp_path, name, array, words):
+    """Each with the right hash; what is said of it can be shown on a terminal."""
+    header, arrays = opened(sound("em"))
+    (tmp_path / "bad.mdp").write_bytes(sealed(header, arrays | {name: array}))
+    with pytest.raises(mdp.InvalidInputError, match=rf"bad\.mdp.*`{name}` must be.*{words}") as caught:
+        mdp.load(tmp_path / "bad.mdp", certify=False)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("array", [raw(b""), lines("a"), np.empty(0, dtype=np.int64)])
+def test_noise_has_no_ids(tmp_path, array):
+    mdp.noise(1.0, bounds=[[0.0, 0.0], [1.0, 1.0]]).save(tmp_path / "m.mdp")
+    header, arrays = opened((tmp_path / "m.mdp").read_bytes())
+    (tmp_path / "bad.mdp").write_bytes(sealed(header, arrays | {"output_ids": array}))
+    with pytest.raises(mdp.InvalidInputError, match="`output_ids` must be"):
+        mdp.load(tmp_path / "bad.mdp")
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("name", ["output_ids", "output_names"])
+def test_formats_before_the_third_have_no_ids(tmp_path, number, name):
+    header, arrays = opened((HERE / "data" / f"em-format-{number}.zip").read_bytes())
+    (tmp_path / "old.mdp").write_bytes(sealed(header, arrays))
+    assert mdp.load(tmp_path / "old.mdp").output_ids is None
+    texts = lines(*map(str, range(len(arrays["outputs"]))))
+    (tmp_path / "bad.mdp").write_bytes(sealed(header, arrays | {name: texts}))
+    with pytest.raises(mdp.InvalidInputError, match=r"`format` must be 3|its mechanism would be saved with"):
+        mdp.load(tmp_path / "bad.mdp")
+
+
+def with_places(mechanism, ids, names=None):
+    return replace(mechanism, output_ids=ids, output_names=names)
+
+
+@pytest.mark.parametrize("method", DESIGNS)
+def test_ids_and_names_survive_a_round_trip(method, tmp_path):
+    ids, names = ("1", "b", "c d", "é", "日本"), ("", "", "<img src=x>", "a,b", "\u200d🏴")
+    mechanism = with_places(designed(method), ids, names)
+    mechanism.save(tmp_path / "m.mdp")
+    again = read_file(tmp_path / "m.mdp").mechanism.with_report(note=1)
+    assert (again.output_ids, again.output_names) == (ids, names)
+    assert content_hash(tmp_path / "m.mdp") == content_hash(mechanism)
+    assert mdp.certify(again).claim == mdp.certify(designed(method)).claim
+
+
+def test_the_hash_covers_ids_and_names():
+    plain = designed("em")
+    numbers, letters = (1, 2, 3, 4, 5), tuple("12345")
+    variants = [
+        plain,
+        with_places(plain, numbers),
+        with_places(plain, numbers[::-1]),
+        with_places(plain, letters),
+        with_places(plain, None, letters),
+        with_places(plain, numbers, letters),
+        with_places(plain, letters, letters[::-1]),
+    ]
+    assert len({content_hash(one) for one in variants}) == len(variants)
+
+
+def test_integer_ids_are_exact_to_the_last_of_64_bits(tmp_path):
+    ids = (-(2**63), 2**63 - 1, 0, 2**53 + 1, -1)
+    with_places(designed("em"), ids).save(tmp_path / "m.mdp")
+    assert mdp.load(tmp_path / "m.mdp").output_ids == ids
+
+
+def test_many_places_with_long_names_fit(tmp_path):
+    count = 2000
+    outputs = np.random.default_rng(0).uniform(0, 4, (count, 2))
+    texts = tuple(chr(0x1F300) * 250 + f"{number:06}" for number in range(count))
+    problem = mdp.Problem([[0.0, 0.0], [4.0, 4.0]], outputs, "euclidean", output_ids=texts, output_names=texts)
+    mechanism = mdp.fit(problem, 1.0, "em")
+    mechanism.save(tmp_path / "m.mdp")
+    again = mdp.load(tmp_path / "m.mdp")
+    assert (again.output_ids, again.output_names) == (texts, texts)
+    with zipfile.ZipFile(tmp_path / "m.mdp") as archive:
+        assert archive.getinfo("header.json").file_size < 5000
+        assert archive.getinfo("output_names.npy").file_size > 2**20
 
 
 @pytest.mark.parametrize(("method", "change", "words"), CASES)

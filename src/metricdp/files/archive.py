@@ -30,10 +30,10 @@ _MOST_ENTRIES = 64
 _LONGEST_DIRECTORY = 2**16
 _ENCRYPTED = 0x1
 
-# The only array headers that are read: no Python literal is evaluated, and no type but these three exists.
+# The only array headers that are read: no Python literal is evaluated, and no type but these four exists.
 _MAGIC = b"\x93NUMPY\x01\x00"
 _ARRAY_HEADER = re.compile(
-    rb"\{'descr': '(<f8|<i8|<u2)', 'fortran_order': (True|False), 'shape': \((\d{1,12}(?:, \d{1,12}){0,7}),?\), \} *\n"
+    rb"\{'descr': '(<f8|<i8|<u2|\|u1)', 'fortran_order': (True|False), 'shape': \((\d{1,12}(?:, \d{1,12}){0,7}),?\), \} *\n"
 )
 
 # The oldest date a zip can hold: equal contents make equal files.
@@ -42,9 +42,10 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 def array_bytes(array: NDArray[Any]) -> tuple[str, bytes]:
     """Return the type and the numbers of an array as every file holds them: little-endian, last axis fastest."""
-    kind = {"f": "<f8", "i": "<i8", "u": "<u2"}.get(array.dtype.kind)
-    if kind is None or (kind == "<u2" and array.dtype.itemsize != 2):
-        msg = f"arrays must hold float64, int64 or uint16 numbers, got {array.dtype}"
+    form = array.dtype.kind if array.dtype.kind in "fi" else f"{array.dtype.kind}{array.dtype.itemsize}"
+    kind = {"f": "<f8", "i": "<i8", "u2": "<u2", "u1": "|u1"}.get(form)
+    if kind is None:
+        msg = f"arrays must hold float64, int64 or uint16 numbers or bytes of text, got {array.dtype}"
         raise InvalidInputError(msg)
     return kind, np.ascontiguousarray(array, dtype=kind).tobytes()
 
@@ -160,13 +161,14 @@ def _array(name: str, content: bytes) -> NDArray[Any]:
     end = start + int.from_bytes(content[len(_MAGIC) : start], "little")
     match = _ARRAY_HEADER.fullmatch(content[start:end])
     if not content.startswith(_MAGIC) or match is None:
-        msg = f"{name} is not an array of float64, int64 or uint16 numbers in .npy format 1.0"
+        msg = f"{name} is not an array of float64, int64 or uint16 numbers or of bytes in .npy format 1.0"
         raise InvalidInputError(msg)
     kind, fortran, sides = match.groups()
+    dtype = np.dtype(kind.decode())
     shape = tuple(int(side) for side in sides.split(b","))
-    if math.prod(shape) * np.dtype(kind.decode()).itemsize != len(content) - end:
+    if math.prod(shape) * dtype.itemsize != len(content) - end:
         msg = f"{name} does not hold as many numbers as its shape {shape} says"
         raise InvalidInputError(msg)
-    numbers = np.frombuffer(content, dtype=kind.decode(), offset=end)
+    numbers = np.frombuffer(content, dtype=dtype, offset=end)
     array = numbers.reshape(shape[::-1]).T if fortran == b"True" else numbers.reshape(shape)
     return array.astype(array.dtype.newbyteorder("="), order="C")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from metricdp._validation import FloatArray, norm_order, positive, reject, table
 from metricdp._version import __version__
+from metricdp.files.places import PLACE_ARRAYS, pack_places, unpack_places
 from metricdp.geometry.projection import Equirectangular
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def describe(mechanism: Mechanism, number: int = FORMAT) -> tuple[dict[str, Any]
         "report": report,
         "settings": plain({name: value for name, value in settings.items() if name not in arrays}),
     }
-    return header, {"outputs": mechanism.outputs, **arrays}
+    places = pack_places(mechanism) if number >= 3 else {}
+    return header, {"outputs": mechanism.outputs, **places, **arrays}
 
 
 def plain(value: Any) -> Any:
@@ -100,8 +102,10 @@ def rebuild(header: dict[str, Any], arrays: Mapping[str, NDArray[Any]], kind: ty
     report = {**header["report"], "library": _name("library", header["library"])}
     if header["certificate"] is not None:
         report["certificate"] = _certificate(header["certificate"], epsilon, p)
+    outputs = _outputs(arrays["outputs"], box.shape[1], empty=not kind.has_outputs)
     common = {
-        "outputs": _outputs(arrays["outputs"], box.shape[1], empty=not kind.has_outputs),
+        "outputs": outputs,
+        **unpack_places(arrays, len(outputs)),
         "bounds": box,
         "epsilon": epsilon,
         "p": p,
@@ -189,4 +193,8 @@ def _settings(numbers: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> di
     for name, value in numbers.items():
         if name in arrays or isinstance(value, (list, dict)):
             raise reject(f"settings.{name}", "a number or text that is no array of the file", type(value).__name__)
-    return {**numbers, **{name: array for name, array in arrays.items() if name != "outputs"}}
+    own = {name: array for name, array in arrays.items() if name not in PLACE_ARRAYS}
+    for name, array in own.items():
+        if array.dtype == np.uint8:
+            raise reject(name, "an array of numbers", "bytes of text")
+    return numbers | {name: array for name, array in own.items() if name != "outputs"}

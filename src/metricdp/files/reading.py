@@ -23,6 +23,7 @@ from metricdp.certificates.proving import require_proof
 from metricdp.errors import InvalidInputError
 from metricdp.files.archive import read_archive
 from metricdp.files.header import plain, rebuild, require_types
+from metricdp.files.places import PLACE_ARRAYS
 from metricdp.files.writing import NO_HASH, digest, mechanism_hash, require_same
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.families import family_of
@@ -156,6 +157,8 @@ def _read_format_1(
             "header", f"made of {', '.join(sorted(_FORMAT_1_FIELDS))}", f"others: {', '.join(sorted(unknown))}"
         )
     require_types(header)
+    if any(name in arrays for name in PLACE_ARRAYS):
+        raise reject("format", f"3 for a file with {' or '.join(PLACE_ARRAYS)}", 1)
     report = plain(header["report"])
     fields = {
         **header,
