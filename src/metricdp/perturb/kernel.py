@@ -32,7 +32,7 @@ from metricdp.perturb.copying import (
 from metricdp.perturb.geometries import Mask, reference_system
 from metricdp.perturb.options import Options
 from metricdp.perturb.points import column_of, points_of, require_sound
-from metricdp.perturb.reports import GEOMETRY, Places, Reports, reports_of
+from metricdp.perturb.reports import GEOMETRY, CoordinateColumns, Reports, reports_of
 from metricdp.perturb.summary import Counts, Watch, python_warning
 
 __all__ = ["Perturbation", "Sampler", "perturb_batch", "perturb_stream"]
@@ -143,7 +143,7 @@ class Perturbation:
             first_row += len(piece)
 
     def draw(self, batch: pa.RecordBatch, first_row: int = 0) -> tuple[pa.RecordBatch, Counts]:
-        """Return output ids with the columns that are copied, and counts of what became of the rows.
+        """Return indices of outputs with the columns that are copied, and counts of what became of the rows.
 
         `first_row` is the number of rows before the batch, for messages.
         """
@@ -175,7 +175,7 @@ class Perturbation:
         return answer, replace(counts, rows_out=len(answer), refused=refused)
 
     def place(self, drawn: pa.RecordBatch) -> pa.RecordBatch:
-        """Add the outputs' coordinates to what `draw` returned."""
+        """Replace the indices that `draw` returned by ids, names and coordinates of the outputs."""
         count = len(self._reports.drawn_fields)
         schema = pa.schema([*self._reports.shown_fields, *list(drawn.schema)[count:]], metadata=self._metadata)
         shown = self._reports.show(drawn.columns[:count])
@@ -183,7 +183,7 @@ class Perturbation:
 
     @cached_property
     def _reports(self) -> Reports:
-        return reports_of(Places(self.mechanism, self.columns.degrees, self.as_geometry, self.system))
+        return reports_of(CoordinateColumns(self.mechanism, self.columns.degrees, self.as_geometry, self.system))
 
     @property
     def _own_names(self) -> list[str]:
@@ -292,9 +292,9 @@ def perturb_batch(
     Returns
     -------
     pyarrow.RecordBatch
-        `output_id` (row of `mechanism.outputs`; not for noise, which has no list of outputs), its coordinates as `lon`
-        and `lat`, or `x`, `y`, …, or `geometry`, and what was copied. Rows keep their order; where there was no point,
-        there is no output.
+        `output_id` (the output's own id where `mechanism` has ids, otherwise its index; not for noise, which has no
+        list of outputs), `output_name` where there are names, its coordinates as `lon` and `lat`, or `x`, `y`, …, or
+        `geometry`, and what was copied. Rows keep their order; where there was no point, there is no output.
     """
     return Perturbation.of(mechanism, batch.schema, Options(columns, **options))(batch)
 

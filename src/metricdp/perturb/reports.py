@@ -1,4 +1,4 @@
-"""Turn what a mechanism draws into columns: numbers of outputs, or places if it has no list of outputs."""
+"""Turn what a mechanism draws into columns: outputs with their places, or points if it has no list of outputs."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from metricdp._places import axis_names
 from metricdp._validation import FloatArray
 from metricdp.mechanisms.base import Mechanism
 from metricdp.perturb.geometries import wkb_points
 
-__all__ = ["GEOMETRY", "Places", "Reports", "reports_of"]
+__all__ = ["GEOMETRY", "CoordinateColumns", "Reports", "reports_of"]
 
-OUTPUT_ID, GEOMETRY = "output_id", "geometry"
+OUTPUT_ID, OUTPUT_NAME, GEOMETRY = "output_id", "output_name", "geometry"
 
 
 @dataclass(frozen=True)
-class Places:
-    """How places are written.
+class CoordinateColumns:
+    """How coordinates of reports are written.
 
     mechanism : its coordinates, and perhaps a projection.
-    degrees : whether places are given in longitude and latitude rather than in the mechanism's coordinates.
+    degrees : whether they are given in longitude and latitude rather than in the mechanism's coordinates.
     as_geometry : whether they are one column of well-known binary rather than one column per axis.
     system : reference system of geometries.
     """
@@ -42,9 +43,8 @@ class Places:
             system = {} if self.system is None else {"crs": self.system}
             note = {"ARROW:extension:name": "geoarrow.wkb", "ARROW:extension:metadata": json.dumps(system)}
             return [pa.field(GEOMETRY, pa.binary(), metadata=note)]
-        n_axes = self.mechanism.bounds.shape[1]
-        letters = ("x", "y", "z") if n_axes <= 3 else tuple(f"x{axis}" for axis in range(n_axes))
-        return [pa.field(name, pa.float64()) for name in (("lon", "lat") if self.degrees else letters[:n_axes])]
+        names = ("lon", "lat") if self.degrees else axis_names(self.mechanism.bounds.shape[1])
+        return [pa.field(name, pa.float64()) for name in names]
 
     def arrays(self, points: FloatArray) -> list[pa.Array]:
         """Return points of the mechanism's coordinates as these columns."""
@@ -73,57 +73,66 @@ class Reports(Protocol):
 
 @dataclass(frozen=True)
 class _OutputReports:
-    """A report is a row of `mechanism.outputs`: its number is kept, its place is looked up."""
+    """A report is one of the mechanism's outputs: its index is kept, and its id, name and coordinates are looked up."""
 
-    places: Places
+    coordinates: CoordinateColumns
 
     @property
     def drawn_fields(self) -> list[pa.Field]:
         return [pa.field(OUTPUT_ID, pa.int32())]
 
-    @property
+    @cached_property
     def shown_fields(self) -> list[pa.Field]:
-        return [*self.drawn_fields, *self.places.fields]
+        return [*(pa.field(name, values.type) for name, values in self._labels.items()), *self.coordinates.fields]
 
     def keep(self, sampled: NDArray[Any], rows: NDArray[np.intp], count: int) -> tuple[list[pa.Array], int]:
-        ids = np.full(count, -1, dtype=np.int32)
-        ids[rows] = sampled
-        return [pa.array(ids, mask=ids < 0)], int((ids[rows] < 0).sum())
+        indices = np.full(count, -1, dtype=np.int32)
+        indices[rows] = sampled
+        return [pa.array(indices, mask=indices < 0)], int((indices[rows] < 0).sum())
 
     def show(self, kept: list[pa.Array]) -> list[pa.Array]:
-        return [kept[0], *(values.take(kept[0]) for values in self._outputs)]
+        (indices,) = kept
+        return [values.take(indices) for values in (*self._labels.values(), *self._points)]
 
     @cached_property
-    def _outputs(self) -> list[pa.Array]:
-        return self.places.arrays(self.places.mechanism.outputs)
+    def _labels(self) -> dict[str, pa.Array]:
+        """Ids of all outputs, which are their indices where they have no others, and their names, if they have any."""
+        mechanism = self.coordinates.mechanism
+        ids = mechanism.output_ids
+        labels = {OUTPUT_ID: pa.array(np.arange(mechanism.n_outputs, dtype=np.int32) if ids is None else ids)}
+        return labels if mechanism.output_names is None else labels | {OUTPUT_NAME: pa.array(mechanism.output_names)}
+
+    @cached_property
+    def _points(self) -> list[pa.Array]:
+        return self.coordinates.arrays(self.coordinates.mechanism.outputs)
 
 
 @dataclass(frozen=True)
-class _PlaceReports:
-    """A report is a place, kept as it is shown."""
+class _PointReports:
+    """A report is a point, kept as it is shown."""
 
-    places: Places
+    coordinates: CoordinateColumns
 
     @property
     def drawn_fields(self) -> list[pa.Field]:
-        return self.places.fields
+        return self.coordinates.fields
 
     @property
     def shown_fields(self) -> list[pa.Field]:
-        return self.places.fields
+        return self.coordinates.fields
 
     def keep(self, sampled: NDArray[Any], rows: NDArray[np.intp], count: int) -> tuple[list[pa.Array], int]:
-        # Each row's place among the sampled ones; null where there is none.
+        # Each row's position among the sampled ones; null where there is none.
         order = np.full(count, -1, dtype=np.int64)
         order[rows] = np.arange(len(rows))
         which = pa.array(order, mask=order < 0)
-        points = np.asarray(sampled, dtype=np.float64).reshape(len(rows), self.places.mechanism.bounds.shape[1])
-        return [values.take(which) for values in self.places.arrays(points)], 0
+        points = np.asarray(sampled, dtype=np.float64).reshape(len(rows), self.coordinates.mechanism.bounds.shape[1])
+        return [values.take(which) for values in self.coordinates.arrays(points)], 0
 
     def show(self, kept: list[pa.Array]) -> list[pa.Array]:
         return kept
 
 
-def reports_of(places: Places) -> Reports:
-    """Return how the reports of the places' mechanism are kept and shown."""
-    return _OutputReports(places) if places.mechanism.has_outputs else _PlaceReports(places)
+def reports_of(coordinates: CoordinateColumns) -> Reports:
+    """Return how the reports of the coordinates' mechanism are kept and shown."""
+    return _OutputReports(coordinates) if coordinates.mechanism.has_outputs else _PointReports(coordinates)
