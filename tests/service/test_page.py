@@ -7,7 +7,7 @@ import re
 import shutil
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -658,6 +658,99 @@ def test_other_problems_norms_and_axes(visit, city, tmp_path):
         expected = service.mechanisms["axes3"].probabilities([[5.0, 5.0, 5.0]])[0]
         np.testing.assert_allclose(shown(page), expected, rtol=0, atol=1e-12)
         page.context.close()
+
+
+HOSTILE = (
+    "<img src=x onerror=window.struck=1>",
+    "<script>window.struck=1</script>",
+    "</th><svg onload=window.struck=1>",
+    "&lt;b&gt;Kamppi&lt;/b&gt; ${window.struck=1} {{7*7}}",
+    "מרכז העיר",
+    "N" * 256,
+    "Kamppi",
+    "Kamppi",
+)
+# JavaScript takes both of the first two for 9007199254740992.
+LONG_IDS = (2**53, 2**53 + 1, 2**63 - 1, -(2**63), 5, 6, 7, 8)
+
+
+@pytest.fixture(scope="module")
+def named_service(city, tmp_path_factory):
+    """Places whose names would run in the page if they were taken for HTML, and which report themselves at ε = 10^4."""
+    folder = tmp_path_factory.mktemp("named")
+    problem = city.problem(outputs=8, tasks=20, seed=0)
+    for name, epsilon in {"blurred": 8, "sharp": 10_000}.items():
+        mechanism = mdp.fit(problem, epsilon, "em")
+        replace(mechanism, output_ids=LONG_IDS, output_names=HOSTILE).save(folder / f"{name}.mdp")
+    settings = Settings(files=(folder / "blurred.mdp", folder / "sharp.mdp"), page=True, city=city, access_log=False)
+    with running(settings) as up:
+        yield up
+
+
+def labels_of(page):
+    """Return the text of every row's first cell by the index of its output."""
+    cells = "rows => rows.map(row => [Number(row.dataset.outputId), row.cells[0].textContent, row.cells[0].children.length])"
+    found = page.eval_on_selector_all("#outputs tbody tr", cells)
+    assert all(inside == 0 for _, _, inside in found)
+    return {index: text for index, text, _ in found}
+
+
+@needs_browser
+def test_names_are_shown_as_text_and_never_as_html(visit, named_service):
+    page = visit(named_service)  # a policy that is violated would be logged, which fails the test
+    expected = [*HOSTILE[:6], "Kamppi (7)", "Kamppi (8)"]
+    assert labels_of(page) == dict(enumerate(expected))
+    before = page.locator("img, script, svg, iframe, object").count()
+    for index, name in enumerate(HOSTILE):
+        told = json.dumps("\u2068“" + (name if len(name) <= 40 else name[:39] + "…") + "”\u2069: ")
+        page.hover(f"#outputs tr[data-output-id='{index}'] td.c2")
+        until(page, f"document.getElementById('tip').textContent.startsWith({told})")
+        assert name in page.locator(f"#outputs tr[data-output-id='{index}']").get_attribute("title")
+    page.mouse.move(5, 5)
+    page.click("#mode-two")
+    settle(page)
+    worst = int(page.locator("#versus").get_attribute("data-output"))
+    assert f"“{HOSTILE[worst][:39]}" in page.locator("#belief").inner_text()
+    drawn = page.eval_on_selector_all("#marks .label", "labels => labels.map(label => label.textContent)")
+    assert drawn == [text if len(text) <= 20 else text[:19] + "…" for text in expected]
+    assert page.locator("img, script, svg, iframe, object").count() == before
+    assert page.evaluate("window.struck === undefined")
+
+
+@needs_browser
+def test_a_report_is_told_by_its_name_and_counted_for_its_own_place(visit, named_service):
+    """The ids of the first two places are one number for JavaScript."""
+    page = visit(named_service)
+    page.focus("#epsilon")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("#outputs[data-mechanism=sharp]")
+    mechanism = named_service.mechanisms["sharp"]
+    for index in (0, 1):
+        land, (low, high) = page.locator("#land").bounding_box(), mechanism.bounds
+        right, up = (mechanism.outputs[index] - low) / (high - low)
+        page.mouse.click(land["x"] + right * land["width"], land["y"] + (1 - up) * land["height"])
+        settle(page)
+        told = json.dumps(f"“{HOSTILE[index]}”\u2069 comes up most")
+        until(page, f"document.getElementById('summary').textContent.includes({told})")
+        page.click("#draw-many")
+        until(page, "document.getElementById('drawn').dataset.total === '1000'")
+        counts = shown(page, "count")
+        assert counts[index] == 1000 == counts.sum()
+        page.click("#clear")
+        page.click("#draw-one")
+        until(page, "document.getElementById('drawn').dataset.total === '1'")
+        assert f"Reported: \u2068“{HOSTILE[index]}”\u2069, " in page.locator("#drawn").inner_text()
+        page.click("#clear")
+
+
+@needs_browser
+def test_long_names_do_not_widen_the_page(visit, named_service):
+    page = visit(named_service, width=360, height=740, has_touch=True, is_mobile=True, device_scale_factor=2)
+    for mode in ("#mode-one", "#mode-two"):
+        page.tap(mode)
+        settle(page)
+        assert page.evaluate("document.documentElement.scrollWidth") == 360
+        assert page.evaluate(WIDEST) <= 350
 
 
 @needs_browser

@@ -17,7 +17,7 @@ from metricdp.mechanisms.families import METHODS
 from metricdp.service import LedgerOptions, Settings, create_app, state
 from perturb_tools import nearest, points
 from problems import random_problem
-from service_tools import CENTRE, call, city, noisy_city, plane, post, saved, with_service
+from service_tools import CENTRE, call, city, ledger_options, noisy_city, plane, post, saved, with_service
 
 # The generator cannot be seeded here, so a test of the law may fail by chance; once in a thousand million runs.
 RARE = 1e-9
@@ -385,3 +385,56 @@ def test_what_lives_between_requests_knows_no_http():
     files = list(Path(state.__file__).parent.glob("*.py"))
     assert len(files) > 5
     assert not [path.name for path in files if above.search(path.read_text())]
+
+
+NAMES = ('Kamppi, "the" centre', "<img src=x onerror=alert(1)>", "Töölö", "", "Töölö")
+OWN_IDS = {"text": ("node/1", "7", "</script>", "ü", "a b"), "integers": (2**63 - 1, -(2**63), 2**53 + 1, 0, -1)}
+
+
+@pytest.mark.parametrize("kind", OWN_IDS)
+@pytest.mark.parametrize("charged", [False, True])
+def test_places_are_reported_by_their_own_ids_and_names(tmp_path, kind, charged):
+    own = OWN_IDS[kind]
+    named = dataclasses.replace(city(), output_ids=own, output_names=NAMES)
+    ledger = ledger_options(tmp_path, 1e6) if charged else None
+    settings = Settings(files=saved(tmp_path, named=named), ledger=ledger, access_log=False)
+    places, who = points(50), {"user": "ann"} if charged else {}
+    expected = nearest(places).tolist()
+    lonlat, plain = CENTRE.to_lonlat(plane().outputs), plane().outputs
+    answer = post(settings, {"points": CENTRE.to_lonlat(places).tolist(), **who}).json()
+    assert answer["outputs"] == [
+        {"id": own[k], "name": NAMES[k], "lon": lonlat[k, 0], "lat": lonlat[k, 1]} for k in expected
+    ]
+    answer = post(settings, {"points": places.tolist(), "coordinates": "projected", **who}).json()
+    assert answer["outputs"] == [{"id": own[k], "name": NAMES[k], "x": plain[k, 0], "y": plain[k, 1]} for k in expected]
+    detail = call(settings, "GET", "/v1/mechanisms/named").json()
+    labels = [{"id": one, "name": name} for one, name in zip(own, NAMES, strict=True)]
+    assert detail["places"] == labels
+    assert [feature["properties"] for feature in detail["outputs"]["features"]] == labels
+    assert [feature["id"] for feature in detail["outputs"]["features"]] == list(own)
+
+
+def test_places_without_names_or_ids(tmp_path):
+    files = saved(
+        tmp_path,
+        plain=city(),
+        ids=dataclasses.replace(city(), output_ids=OWN_IDS["text"]),
+        names=dataclasses.replace(city(), output_names=NAMES),
+    )
+    settings = Settings(files=files, access_log=False)
+    (place,) = CENTRE.to_lonlat(plane().outputs[1:2]).tolist()
+    for name, label in {"plain": {"id": 1}, "ids": {"id": "7"}, "names": {"id": 1, "name": NAMES[1]}}.items():
+        (output,) = post(settings, {"point": place, "mechanism": name}).json()["outputs"]
+        assert output == {**label, "lon": place[0], "lat": place[1]}
+        detail = call(settings, "GET", f"/v1/mechanisms/{name}").json()
+        assert (detail["places"] is None) == (name == "plain")
+        assert detail["outputs"]["features"][1]["properties"] == label
+
+
+def test_long_names_in_any_script_take_no_more_bytes_than_utf_8(tmp_path):
+    names = tuple(letter * 256 for letter in "日本語ñ🏴")
+    settings = Settings(files=saved(tmp_path, named=dataclasses.replace(city(), output_names=names)), access_log=False)
+    places = points(500)
+    answer = post(settings, {"points": places.tolist(), "coordinates": "projected"})
+    assert [output["name"] for output in answer.json()["outputs"]] == [names[k] for k in nearest(places)]
+    assert len(answer.content) < 500 * (4 * 256 + 100)

@@ -38,6 +38,8 @@ Outside = Literal["clamp", "error"]
 
 _POINTS_NOTE = "Longitude and latitude in degrees, or the mechanism's own coordinates (usually km): see `coordinates`."
 _COORDINATES_NOTE = "`lonlat` by default where the mechanism has a projection, `projected` otherwise."
+_ID_NOTE = "The output's own id, text or an integer of up to 64 bits, if the mechanism has ids; otherwise its index."
+_NAME_NOTE = "What people call the place, if the mechanism has names. Any text: escape it before you show it."
 _OUTSIDE_NOTE = "Take points outside the mechanism's box to its nearest point, or refuse the request."
 
 
@@ -72,7 +74,8 @@ class OutputMessage(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    id: int
+    id: int | str = Field(description=_ID_NOTE)
+    name: str | None = Field(None, description=_NAME_NOTE)
     lon: float | None = None
     lat: float | None = None
     x: float | None = None
@@ -137,11 +140,24 @@ class CertificateMessage(BaseModel):
     seconds: float
 
 
+class PlaceMessage(BaseModel):
+    """What an output is called."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: int | str = Field(description=_ID_NOTE)
+    name: str | None = Field(None, description=_NAME_NOTE)
+
+
 class MechanismDetailMessage(MechanismMessage):
     """A mechanism with its outputs and its certificate."""
 
-    outputs: dict[str, Any] | None = Field(description="GeoJSON FeatureCollection; null without a projection.")
+    outputs: dict[str, Any] | None = Field(
+        description="GeoJSON FeatureCollection with the properties `id` and, if there are names, `name`; "
+        "null without a projection."
+    )
     outputs_projected: list[list[float]]
+    places: list[PlaceMessage] | None = Field(description="One per output; null without ids and names of outputs.")
     certificate: CertificateMessage
 
 

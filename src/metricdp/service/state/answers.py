@@ -37,13 +37,15 @@ class Answers:
     @classmethod
     def of(cls, name: str, mechanism: Mechanism, sha256: str, certificate: Certificate, loaded_at: str) -> Answers:
         """Render the answers of a mechanism."""
-        outputs = mechanism.outputs
+        outputs, labels = mechanism.outputs, _labels(mechanism)
+        named = mechanism.output_ids is not None or mechanism.output_names is not None
         degrees = None if mechanism.projection is None else mechanism.projection.to_lonlat(outputs)
         summary = _summary(name, mechanism, sha256, certificate, loaded_at)
         detail = {
             **summary,
-            "outputs": None if degrees is None else _geojson(degrees),
+            "outputs": None if degrees is None else _geojson(labels, degrees),
             "outputs_projected": outputs.tolist(),
+            "places": labels if named else None,
             "certificate": {
                 key: _number(value) if isinstance(value, float) else value
                 for key, value in certificate.to_dict().items()
@@ -52,17 +54,17 @@ class Answers:
         }
         return cls(
             tail=b',"mechanism":' + _json(name) + b',"sha256":' + _json(sha256),
-            degrees=None if degrees is None else _pieces(degrees, ("lon", "lat")),
-            plane=_pieces(outputs, ("x", "y")),
+            degrees=None if degrees is None else _pieces(labels, degrees, ("lon", "lat")),
+            plane=_pieces(labels, outputs, ("x", "y")),
             summary=summary,
             detail=_json(detail),
         )
 
-    def drawn(self, ids: NDArray[np.integer[Any]], *, degrees: bool) -> tuple[bytes, int]:
-        """Return the answer to a request whose outputs are `ids`, and how many were refused."""
+    def drawn(self, indices: NDArray[np.integer[Any]], *, degrees: bool) -> tuple[bytes, int]:
+        """Return the answer to a request whose outputs have these indices, and how many were refused."""
         pieces = self.degrees if degrees and self.degrees is not None else self.plane
-        refused = int(np.count_nonzero(ids < 0))
-        listed = b",".join(map(pieces.__getitem__, ids.tolist()))
+        refused = int(np.count_nonzero(indices < 0))
+        listed = b",".join(map(pieces.__getitem__, indices.tolist()))
         return b'{"outputs":[%b]%b,"refused":%d}' % (listed, self.tail, refused), refused
 
     def probabilities(self, rows: FloatArray) -> bytes:
@@ -70,11 +72,19 @@ class Answers:
         return b'{"probabilities":%b%b}' % (_json(rows.tolist()), self.tail)
 
 
-def _pieces(outputs: FloatArray, letters: tuple[str, str]) -> list[bytes]:
+def _labels(mechanism: Mechanism) -> list[dict[str, Any]]:
+    """Return what every output is called: its own id, or else its index, and its name, if it has one."""
+    ids = range(mechanism.n_outputs) if mechanism.output_ids is None else mechanism.output_ids
+    if mechanism.output_names is None:
+        return [{"id": one} for one in ids]
+    return [{"id": one, "name": name} for one, name in zip(ids, mechanism.output_names, strict=True)]
+
+
+def _pieces(labels: list[dict[str, Any]], outputs: FloatArray, letters: tuple[str, str]) -> list[bytes]:
     pairs = outputs.shape[1] == 2
     pieces = [
-        {"id": index, **(dict(zip(letters, place, strict=True)) if pairs else {"point": place})}
-        for index, place in enumerate(outputs.tolist())
+        {**label, **(dict(zip(letters, place, strict=True)) if pairs else {"point": place})}
+        for label, place in zip(labels, outputs.tolist(), strict=True)
     ]
     return [*map(_json, pieces), b"null"]
 
@@ -115,13 +125,19 @@ def _number(value: Any) -> float | None:
     return float(value) if usable else None
 
 
-def _geojson(degrees: FloatArray) -> dict[str, Any]:
+def _geojson(labels: list[dict[str, Any]], degrees: FloatArray) -> dict[str, Any]:
     features = [
-        {"type": "Feature", "id": index, "geometry": {"type": "Point", "coordinates": place}, "properties": {}}
-        for index, place in enumerate(degrees.tolist())
+        {
+            "type": "Feature",
+            "id": label["id"],
+            "geometry": {"type": "Point", "coordinates": place},
+            "properties": label,
+        }
+        for label, place in zip(labels, degrees.tolist(), strict=True)
     ]
     return {"type": "FeatureCollection", "features": features}
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    # Escaped, a name would take up to three times as many bytes, in answers of up to 100,000 points.
+    return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()

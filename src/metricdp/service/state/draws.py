@@ -23,7 +23,7 @@ __all__ = ["BusyError", "Draws"]
 
 _LOG = logging.getLogger("metricdp.service")
 
-Ids = NDArray[np.integer[Any]]
+Indices = NDArray[np.integer[Any]]
 
 # Draws that take longer than this go to a thread, since all other requests wait for those made in the event loop.
 _INLINE_SECONDS = 0.004
@@ -40,7 +40,7 @@ class _Asked:
     points: FloatArray
     degrees: bool
     users: Sequence[str | int] | None
-    answer: asyncio.Future[Ids]
+    answer: asyncio.Future[Indices]
 
 
 @dataclass(eq=False)
@@ -72,13 +72,13 @@ class _Group:
         together[:] = names
         return together
 
-    def sampled(self) -> Ids:
+    def sampled(self) -> Indices:
         return self.served.mechanism.sample(self.points())
 
-    def charged(self, ledger: Ledger) -> Ids:
+    def charged(self, ledger: Ledger) -> Indices:
         return ledger.sample(self.served.mechanism, self.users(), self.points())
 
-    def release(self, drawn: Ids) -> None:
+    def release(self, drawn: Indices) -> None:
         start = 0
         for one in self.asked:
             end = start + len(one.points)
@@ -135,7 +135,7 @@ class Draws:
 
     async def draw(
         self, served: Served, points: FloatArray, *, degrees: bool = False, users: Sequence[str | int] | None = None
-    ) -> Ids:
+    ) -> Indices:
         """Return an output per point; -1 where the ledger refuses. Points and users must have been checked.
 
         Parameters

@@ -43,11 +43,15 @@ async function call(path, options) {
   }
   if (!response.ok) throw await refusal(response);
   try {
-    return await response.json();
+    return JSON.parse(exactIds(await response.text()));
   } catch {
     throw new ServiceError("The service broke off its answer.");
   }
 }
+
+/** Ids of up to 64 bits do not all fit into a number here, so long ones become text. Inside of strings quotes are
+ *  escaped, so only a field can match. */
+const exactIds = (text) => text.replace(/"id":(-?\d{16,})(?=[,}])/g, '"id":"$1"');
 
 async function refusal(response) {
   const problem = await response.json().catch(() => ({}));

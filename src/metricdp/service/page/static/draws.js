@@ -73,17 +73,18 @@ export class Draws {
   take({ outputs, refused }, number) {
     const { mechanism, here } = this.state;
     this.counts ??= Array(mechanism.n_outputs).fill(0);
-    for (const output of outputs) if (output) this.counts[output.id] += 1;
+    const drawn = outputs.map((output) => (output ? mechanism.indexOf(output.id) : null));
+    for (const index of drawn) if (index !== null) this.counts[index] += 1;
     this.total += outputs.length - refused;
     this.refused += refused;
-    const only = number === 1 ? outputs[0]?.id ?? null : null;
+    const only = number === 1 ? drawn[0] : null;
     this.last = only;
     if (only === null) this.marks.rest();
     else this.marks.fly(only, calm.matches);
     $("clear").hidden = this.total === 0;
     const far = only === null ? "" : length(distance(here, mechanism.outputs_projected[only]), mechanism.unit);
     const words = [
-      only === null ? "" : `Reported: place ${only}, ${far} from you.`,
+      only === null ? "" : `Reported: ${mechanism.called(only)}, ${far} from you.`,
       this.total > 1 ? `${count(this.total)} draws${this.total >= TELLING ? SHAPES : ""}.` : "",
       this.refused ? `${count(this.refused)} refused: budget spent.` : "",
     ];

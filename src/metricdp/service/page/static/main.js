@@ -10,6 +10,7 @@ import { accuracyRadius, comparison, distance, protectionRadius, ranked } from "
 import { Methods, groupTitle, grouped } from "./methods.js";
 import { drawRadii, drawVersus, summary, versusSummary } from "./panels.js";
 import { movable } from "./pins.js";
+import { withPlaces } from "./places.js";
 import { Reports } from "./reports.js";
 import { Roads } from "./roads.js";
 import { drawLand, drawPin, drawScale, drawTip, onPlane, planeBox } from "./stage.js";
@@ -105,7 +106,7 @@ async function fetchMechanisms() {
     }
   };
   await Promise.all([worker(), worker(), worker(), worker()]);
-  return details.map((one) => ({ ...one, p: one.p === "inf" ? Infinity : one.p }));
+  return details.map((one) => withPlaces({ ...one, p: one.p === "inf" ? Infinity : one.p }));
 }
 
 function take(mechanisms) {
@@ -120,7 +121,7 @@ function enter(group) {
   Object.assign(state, { group, there: null, answer: null, hot: null });
   $("group").value = state.groups.indexOf(group);
   state.here = first.bounds[0].map((low, axis) => (low + first.bounds[1][axis]) / 2);
-  marks.outputs(first.n_axes <= 2 ? first.n_outputs : 0);
+  marks.outputs(first.n_axes <= 2 ? first.labels : []);
   const credits = [roadLines && first.projection && "© OpenStreetMap contributors", tiles && `Tiles from ${tiles.host}`];
   $("credit").textContent = credits.filter(Boolean).join(" · ");
   roads.load(roadLines ?? { projection: null }, first.projection);
@@ -243,7 +244,7 @@ function answered() {
   if (state.answer?.mechanism !== state.mechanism) return;
   const shown = scene();
   redraw();
-  reports.draw({ ...shown, mechanism: shown.mechanism.id });
+  reports.draw(shown);
   drawRadii(shown);
   if (shown.versus) drawVersus(shown);
   const words = shown.versus ? versusSummary(shown) : summary(shown);

@@ -1,10 +1,13 @@
 // Everything on the map that is not ground: the box, the two radii, the outputs as lights, the draws.
 
 import { ranked, unitBall } from "./measure.js";
+import { shortened } from "./places.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const SMALLEST = 3.5; // pixels: what is hardly ever reported still shows where it is
-const MANY = 60; // outputs; beyond this only the larger lights carry their number
+const MANY = 60; // outputs; beyond this only the larger lights carry their label
+const LONGEST = 20; // letters of a label
+const LETTER = 6.5; // pixels that a letter takes, about
 
 export class Marks {
   constructor(svg, hover) {
@@ -23,11 +26,11 @@ export class Marks {
   }
 
   /** Make one light per output. */
-  outputs(count) {
+  outputs(labels) {
     this.lights.replaceChildren();
     this.labels.replaceChildren();
     this.order = "";
-    this.items = Array.from({ length: count }, (_, id) => {
+    this.items = labels.map((text, id) => {
       const group = add(this.lights, "g", { class: "light" });
       const item = {
         group,
@@ -35,7 +38,8 @@ export class Marks {
         ring: add(group, "circle", { class: "ring" }),
         label: add(this.labels, "text", { class: "label" }),
       };
-      item.label.textContent = id;
+      item.label.textContent = shortened(text, LONGEST);
+      item.width = LETTER * item.label.textContent.length;
       group.addEventListener("pointerenter", (event) => event.pointerType === "mouse" && this.hover(id));
       group.addEventListener("pointerleave", () => this.hover(null));
       return item;
@@ -57,7 +61,7 @@ export class Marks {
     show(this.shapes.accuracy, radii.accuracy !== null && { d: around(radii.accuracy, unitBall(2)) });
     show(this.shapes.link, there && ends(camera.toScreen(here), camera.toScreen(there ?? here)));
     outputs.forEach((place, id) => {
-      const { group, disc, ring, label } = this.items[id];
+      const { group, disc, ring, label, width } = this.items[id];
       const [x, y] = camera.toScreen(place);
       const probability = probabilities?.[id] ?? 0;
       const size = (share) => Math.max(SMALLEST, large * Math.sqrt(share));
@@ -69,7 +73,7 @@ export class Marks {
       group.classList.toggle("last", id === drawn);
       set(disc, { r: radius.toFixed(2) });
       show(ring, rings?.[id] > 0 && { r: size(rings[id]).toFixed(2) });
-      const inside = radius >= 10;
+      const inside = 2 * radius >= Math.max(20, width);
       label.classList.toggle("inside", inside);
       const told = inside || outputs.length <= MANY || id === hot;
       show(label, told && { x: (inside ? x : x + outer + 3).toFixed(2), y: (y + (inside ? 4 : 3.5)).toFixed(2) });

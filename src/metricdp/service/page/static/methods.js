@@ -6,7 +6,7 @@ import { budget, count, length, percent } from "./words.js";
 // Boxes that differ by less than this share of their sides are one box: some mechanisms round theirs to a lattice.
 const SAME_BOX = 1e-5;
 
-/** Sort mechanisms into groups with the same outputs, box, norm and projection, in the service's order. */
+/** Sort mechanisms into groups with the same outputs, called the same, box, norm and projection, in the service's order. */
 export function grouped(mechanisms) {
   const groups = [];
   for (const one of mechanisms) {
@@ -18,7 +18,7 @@ export function grouped(mechanisms) {
 }
 
 function sameProblem(a, b) {
-  const exact = (one) => JSON.stringify([one.outputs_projected, String(one.p), one.projection]);
+  const exact = (one) => JSON.stringify([one.outputs_projected, one.places, String(one.p), one.projection]);
   if (exact(a) !== exact(b)) return false;
   const [low, high] = a.bounds;
   return a.bounds.every((corner, which) =>

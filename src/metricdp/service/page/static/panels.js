@@ -1,6 +1,7 @@
 // What the map shows, in words: the two radii, the summary, the comparison of two places.
 
 import { belief } from "./measure.js";
+import { capital } from "./places.js";
 import { budget, chance, count, length, percent, shapeName, times } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
@@ -26,9 +27,9 @@ export function summary({ mechanism, probabilities, order, distances, radii }) {
   const [first, second] = order;
   const words = [
     `You are at the ${nAxes > 2 ? "centre" : "pin"}. The service never says so: it reports one of ${count(nOutputs)} places, drawn by chance.`,
-    `From here, place ${first} comes up most often (${percent(probabilities[first])}, ${length(distances[first], unit)} away)`,
+    `From here, ${mechanism.called(first)} comes up most often (${percent(probabilities[first])}, ${length(distances[first], unit)} away)`,
   ];
-  if (second !== undefined) words.push(`, then place ${second} (${percent(probabilities[second])}).`);
+  if (second !== undefined) words.push(`, then ${mechanism.called(second)} (${percent(probabilities[second])}).`);
   else words.push(".");
   words.push(` 95 % of reports lie within ${length(radii.accuracy, unit)}.`);
   return `${words[0]} ${words.slice(1).join("")}`;
@@ -46,12 +47,12 @@ export function drawVersus({ mechanism, versus, probabilities, probabilitiesTher
   const shown = hot ?? worst;
   const here = belief(probabilities[shown], probabilitiesThere[shown]);
   if (here === null) {
-    $("belief").textContent = `Place ${shown} is reported from neither.`;
+    $("belief").textContent = `${capital(mechanism.called(shown))} is reported from neither.`;
     return;
   }
   const [letter, sure] = here >= 0.5 ? ["A", here] : ["B", 1 - here];
   Object.assign(box.dataset, { belief: here, beliefOutput: shown });
-  const which = hot === null ? `place ${shown}, the most telling one` : `place ${shown}`;
+  const which = `${mechanism.called(shown)}${hot === null ? ", the most telling one" : ""}`;
   $("belief").textContent =
     `Someone who thought A and B equally likely and now sees ${which}, is ${chance(sure)} sure that you are at ` +
     `${letter}. No report can make them more than ${chance(mostBelief)} sure.`;

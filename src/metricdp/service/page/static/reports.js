@@ -1,5 +1,6 @@
 // The outputs as a table: exact probabilities, draws beside them, and the ratios of two places.
 
+import { isolated } from "./places.js";
 import { count, exactPercent, length, percent, times } from "./words.js";
 
 const MOST_ROWS = 200;
@@ -29,7 +30,8 @@ export class Reports {
     const { probabilities, there, versus, total, order } = scene;
     const kind = versus ? "two" : total > 0 ? "drawn" : "one";
     if (kind !== this.kind) this.begin(kind);
-    this.table.dataset.mechanism = scene.mechanism;
+    this.table.dataset.mechanism = scene.mechanism.id;
+    this.table.dataset.named = scene.mechanism.named;
     this.place("", scene.here);
     this.place("There", there);
     this.caption.textContent = versus
@@ -91,7 +93,7 @@ export class Reports {
       cell.className = `c${column}`;
       row.append(cell);
     });
-    row.cells[0].textContent = id;
+    row.cells[0].dir = "auto";
     if (this.kind !== "two") row.cells[3].append(bar("chance"), ...(this.kind === "drawn" ? [bar("share")] : []));
     this.rows.set(id, row);
     return row;
@@ -106,7 +108,9 @@ export class Reports {
     const { probabilities, versus, counts, shares, distances, unit } = scene;
     const chance = probabilities[id];
     row.dataset.probability = chance;
-    row.title = `Place ${id}: ${exactPercent(chance)}`;
+    const label = scene.mechanism.labels[id];
+    row.cells[0].textContent = label;
+    row.title = `${scene.mechanism.named ? isolated(label) : `Place ${label}`}: ${exactPercent(chance)}`;
     if (versus) {
       const other = scene.probabilitiesThere[id];
       const ratio = versus.ratios[id];

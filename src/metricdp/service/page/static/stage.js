@@ -1,6 +1,7 @@
 // What lies on the map beside its marks: the land, the pins, the scale, a tip.
 
 import { distance } from "./measure.js";
+import { capital } from "./places.js";
 import { toLonLat } from "./projection.js";
 import { direction, exactPercent, length } from "./words.js";
 
@@ -51,13 +52,14 @@ export function drawScale(camera, unit) {
 }
 
 /** Exact figures of the output that somebody looks at. */
-export function drawTip(camera, { hot, probabilities, probabilitiesThere, versus, distances, outputs, unit }) {
+export function drawTip(camera, { mechanism, hot, probabilities, probabilitiesThere, versus, distances, outputs, unit }) {
   const tip = $("tip");
   tip.hidden = hot === null || !probabilities;
   if (tip.hidden) return;
-  tip.textContent = versus
-    ? `Place ${hot}: ${exactPercent(probabilities[hot])} from A, ${exactPercent(probabilitiesThere[hot])} from B`
-    : `Place ${hot}: ${exactPercent(probabilities[hot])}, ${length(distances[hot], unit)} from you`;
+  const figures = versus
+    ? `${exactPercent(probabilities[hot])} from A, ${exactPercent(probabilitiesThere[hot])} from B`
+    : `${exactPercent(probabilities[hot])}, ${length(distances[hot], unit)} from you`;
+  tip.textContent = `${capital(mechanism.called(hot))}: ${figures}`;
   const [left, top] = camera.toScreen(onPlane(outputs[hot]));
   const half = tip.offsetWidth / 2 + 8;
   const above = top > 70;
