@@ -22,6 +22,7 @@ LAYERS = {
     "problem": 2,
     "files.archive": 2,
     "files.header": 2,
+    "files.places": 2,
     "files.writing": 2,
     "mechanisms.auto": 7,
     "mechanisms.fitting": 8,

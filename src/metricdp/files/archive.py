@@ -21,8 +21,8 @@ __all__ = ["LARGEST_HEADER", "array_bytes", "read_archive", "write_archive"]
 _HEADER = "header.json"
 _ARRAY_NAME = re.compile(r"([a-z][a-z0-9_]{0,39})\.npy")
 
-# Deflated data may unpack to a thousand times its size. So its size is limited: to this many bytes, or to this many times
-# the size of the file, whichever is more. Stored data is as large as its file.
+# Deflated data may unpack to a thousand times its size. So its size is limited: to this many bytes, or to this many
+# times the size of the file, whichever is more. Stored data is as large as its file.
 LARGEST_HEADER = 2**20
 _LARGEST_DEFLATED, _LARGEST_GROWTH = 2**26, 16
 _LARGEST_FILE = 2**33
@@ -33,7 +33,8 @@ _ENCRYPTED = 0x1
 # The only array headers that are read: no Python literal is evaluated, and no type but these four exists.
 _MAGIC = b"\x93NUMPY\x01\x00"
 _ARRAY_HEADER = re.compile(
-    rb"\{'descr': '(<f8|<i8|<u2|\|u1)', 'fortran_order': (True|False), 'shape': \((\d{1,12}(?:, \d{1,12}){0,7}),?\), \} *\n"
+    rb"\{'descr': '(<f8|<i8|<u2|\|u1)', 'fortran_order': (True|False), "
+    rb"'shape': \((\d{1,12}(?:, \d{1,12}){0,7}),?\), \} *\n"
 )
 
 # The oldest date a zip can hold: equal contents make equal files.
