@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 __all__ = ["Clock"]
@@ -28,3 +29,11 @@ class Clock:
     def over(self) -> bool:
         """Whether the limit has passed."""
         return self.limit is not None and self.spent >= self.limit
+
+    def at_most(self, seconds: float) -> float:
+        """Return `seconds`, or what is left if that is less."""
+        return min(seconds, math.inf if self.left is None else self.left)
+
+    def stop(self) -> None:
+        """Declare the limit passed, so that threads that look at this clock end their work."""
+        self.limit = 0.0

@@ -53,7 +53,7 @@ def _by_clusters(
 ) -> float:
     clock = Clock(options.time_limit)
     count = min(count, problem.n_records)
-    groups = cluster_records(problem, count, seed)
+    groups = cluster_records(problem, count, seed, clock)
     cost, constant = cluster_cost(problem, epsilon, groups)
     pairs = spanning_pairs(groups.centres, problem.p, neighbours, _STRETCH if count > neighbours else 0.0)
     needed = len(pairs) * problem.n_outputs * _BYTES_PER_INEQUALITY / 1e9
@@ -104,11 +104,11 @@ class Clusters:
     radius: FloatArray
 
 
-def cluster_records(problem: Problem, count: int, seed: int) -> Clusters:
+def cluster_records(problem: Problem, count: int, seed: int, clock: Clock | None = None) -> Clusters:
     """Group records around at most `count` centres by Lloyd's algorithm, weighted by the prior.
 
     Any partition gives a valid bound; compact clusters give a tight one. Centres are means of records, so
-    they lie in the box. Assignment is by d_p, the distance the bound pays for.
+    they lie in the box. Assignment is by d_p, the distance the bound pays for. When time runs out, the last is taken.
     """
     lived = np.flatnonzero(problem.prior > 0)
     places, first = np.unique(problem.records[lived], axis=0, return_index=True)
@@ -118,6 +118,8 @@ def cluster_records(problem: Problem, count: int, seed: int) -> Clusters:
         generator = np.random.default_rng(seed)
         centres = places[generator.choice(len(places), count, replace=False)]
         for _ in range(_LLOYD_ROUNDS):
+            if clock is not None and clock.over:
+                break
             centres = _means(problem, _nearest(centres, problem)[0], len(centres))
     label, radius = _nearest(centres, problem)
     return Clusters(centres, label, radius)

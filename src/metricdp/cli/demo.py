@@ -73,7 +73,7 @@ def demo_command(
         "city": city.info(),
         "epsilon_per_km": _CHOSEN,
         "method": mechanism.method,
-        "loss_km": mechanism.expected_loss(problem),
+        "loss_km": mechanism.report["loss"],
         "certificate": certificate.to_dict(),
         "one_report": {"output": int(report), "lon": float(place[0]), "lat": float(place[1])},
         "files": files,

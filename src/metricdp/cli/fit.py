@@ -90,7 +90,9 @@ def _summary(mechanism: Mechanism, problem: Problem) -> dict[str, Any]:
         "method": mechanism.method,
         "epsilon": mechanism.epsilon,
         "p": mechanism.p,
-        "loss": mechanism.expected_loss(problem),
+        "loss": mechanism.report["loss"],
+        "loss_error": mechanism.report["loss_error"],
+        "loss_exact": mechanism.report["loss_exact"],
         "loss_without_privacy": problem.floor,
         "loss_of_uniform_choice": problem.uniform_loss,
         "report": dict(mechanism.report),
@@ -101,7 +103,7 @@ def _show(answer: dict[str, Any]) -> None:
     certificate = answer["report"]["certificate"]
     out.print(f"[bold]{answer['method']}[/], ε = {answer['epsilon']:g}, p = {answer['p']:g}")
     out.print(
-        f"expected loss [bold]{answer['loss']:.4f}[/] "
+        f"expected loss [bold]{answer['loss']:.4f}[/]{_error(answer)} "
         f"(no privacy {answer['loss_without_privacy']:.4f}, "
         f"uniform choice {answer['loss_of_uniform_choice']:.4f})"
     )
@@ -109,6 +111,10 @@ def _show(answer: dict[str, Any]) -> None:
     if certificate["metres"] is not None:
         out.print(certificate["metres"]["statement"], soft_wrap=True)
     out.print(f"written to {answer['file']}", soft_wrap=True)
+
+
+def _error(answer: dict[str, Any]) -> str:
+    return "" if answer["loss_exact"] else f" ± {answer['loss_error']:.2g} (estimated from some records)"
 
 
 def _cells(text: str | None) -> int | tuple[int, ...] | None:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from metricdp._clock import Clock
 from metricdp._validation import FloatArray, positive
-from metricdp.errors import InvalidInputError, SolverError
+from metricdp.errors import InvalidInputError
 from metricdp.geometry.grid import Grid
 from metricdp.mechanisms.aipo.fit import AipoOptions, fit_aipo_equal
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.exponential.fit import TruncatedOptions, fit_em, fit_em_remap, fit_tem
 from metricdp.mechanisms.laplace.fit import LaplaceOptions, fit_laplace, fit_laplace_remap
+from metricdp.mechanisms.losses import Loss, estimated_loss, exact_loss, loss_within
 from metricdp.mechanisms.options import ClosedFormOptions, ProgressCallback, free_memory_gb
 from metricdp.mechanisms.spline.fit import Design, SplineOptions, design_on, memory_estimate_gb
 from metricdp.mechanisms.spline.mechanism import Spline
@@ -39,16 +40,20 @@ _TIME_SHARE = 0.8
 # Refinement ends once a finer grid gains less than this share of the loss.
 _WORTHWHILE = 2e-4
 
-# Probabilities of Laplace noise at all records of a city take many seconds. So its loss is estimated from this many
-# records, and computed from all of them only if the estimate is within so many standard errors of the best spline's.
-_SAMPLE, _DECIDED = 2000, 6.0
+# Shares of the time that the loss of one closed form may take, and its remap.
+_LOSS_SHARE, _LAPLACE_REMAP_SHARE, _EM_REMAP_SHARE = 0.05, 0.4, 0.1
+
+# A loss that is estimated lies within so many standard errors of the estimate, in all probability.
+_DECIDED = 6.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class AutoOptions:
     """Options of "auto".
 
-    time_limit : seconds to spend.
+    time_limit : seconds to spend, the proof included. The answer comes at most a fifth and two seconds later. Losses
+        that cannot be computed in time are estimated, and the report says so: `loss_exact`, `loss_error`, and in
+        `undecided` the methods that may be better than the one returned for all that is known.
     progress : called with the fraction done and a few words.
     """
 
@@ -67,51 +72,95 @@ class AutoOptions:
 def fit_auto(problem: Problem, epsilon: float, options: AutoOptions) -> tuple[Mechanism, ...]:
     """Return closed forms and the best of splines that are refined while time remains, the least loss first."""
     clock = Clock(options.time_limit)
-    closed = [_measured(mechanism, problem) for mechanism in _closed_forms(problem, epsilon, options)]
-    tried: list[dict[str, Any]] = []
-    spline = _best_spline(problem, epsilon, options, clock, tried)
-    found: list[Mechanism] = [] if spline is None else [spline]
-    for form in sorted(closed, key=lambda form: form.loss):
-        loss, error = form.loss, form.error
-        if spline is not None and abs(loss - spline.report["loss"]) <= _DECIDED * error:
-            loss, error = form.mechanism.expected_loss(problem), 0.0
-        tried.append({"method": form.mechanism.method, "loss": loss, "loss_error": error})
-        options.say(clock, f"{form.mechanism.method}: loss {loss:.4f}")
-        found.append(form.mechanism.with_report(loss=loss, loss_error=error))
-    if not found:
-        raise SolverError("No method gave a mechanism.")
-    ranked = sorted(found, key=lambda mechanism: mechanism.report["loss"])
-    return tuple(mechanism.with_report(tried=tried, seconds=clock.spent) for mechanism in ranked)
+    contest = _Contest(problem, clock)
+    for mechanism in _closed_forms(problem, epsilon, options, clock):
+        contest.enter(mechanism, loss_within(mechanism, problem, _LOSS_SHARE * options.time_limit))
+        options.say(clock, f"{mechanism.method}: loss {contest.entries[-1].loss.value:.4f}")
+    splines: list[dict[str, Any]] = []
+    spline = _best_spline(problem, epsilon, options, clock, splines)
+    if spline is not None:
+        contest.enter(spline, Loss.exactly(spline.report["loss"]))
+    contest.decide()
+    options.say(clock, f"{contest.ranked()[0].mechanism.method} has the least loss")
+    return contest.candidates(splines)
 
 
-@dataclass(frozen=True)
-class _Form:
-    """A closed form and its loss: exact, or an estimate with its standard error."""
+@dataclass
+class _Entry:
+    """A mechanism, what is known of its loss, and what the loss is at least and at most in all probability."""
 
     mechanism: Mechanism
-    loss: float
-    error: float
+    loss: Loss
+
+    @property
+    def least(self) -> float:
+        return self.loss.value - _DECIDED * self.loss.error
+
+    @property
+    def most(self) -> float:
+        return self.loss.value + _DECIDED * self.loss.error
 
 
-def _measured(mechanism: Mechanism, problem: Problem) -> _Form:
-    """Return the expected loss if there are few records, an estimate from some of them otherwise."""
-    if problem.n_records <= 4 * _SAMPLE:
-        return _Form(mechanism, mechanism.expected_loss(problem), 0.0)
-    chosen = np.random.default_rng(0).choice(problem.n_records, _SAMPLE, p=problem.prior)
-    losses = np.einsum("ik,ik->i", mechanism.probabilities(problem.records[chosen]), problem.loss[chosen])
-    return _Form(mechanism, float(losses.mean()), float(losses.std()) / math.sqrt(_SAMPLE))
+@dataclass
+class _Contest:
+    """Mechanisms of which the one with the least loss is to be found while time lasts."""
+
+    problem: Problem
+    clock: Clock
+    entries: list[_Entry] = field(default_factory=list)
+
+    def enter(self, mechanism: Mechanism, loss: Loss) -> None:
+        self.entries.append(_Entry(mechanism, loss))
+
+    def ranked(self) -> list[_Entry]:
+        """Return all entries, the least loss first."""
+        return sorted(self.entries, key=lambda entry: entry.loss.value)
+
+    def rivals(self) -> list[_Entry]:
+        """Return the entries that may have the least loss for all that is known, in order."""
+        most = min(entry.most for entry in self.entries)
+        return [entry for entry in self.ranked() if entry.least <= most]
+
+    def decide(self) -> None:
+        """Replace the estimates of rivals by exact losses, or by better estimates where time does not allow that."""
+        while estimates := [entry for entry in self.rivals() if not entry.loss.exact]:
+            exact = exact_loss(estimates[0].mechanism, self.problem, self.clock)
+            if exact is None:
+                break
+            estimates[0].loss = exact
+        for number, entry in enumerate(estimates):
+            if not self.clock.over:
+                seconds = self.clock.at_most(math.inf) / (len(estimates) - number)
+                entry.loss = estimated_loss(entry.mechanism, self.problem, seconds)
+
+    def candidates(self, splines: list[dict[str, Any]]) -> tuple[Mechanism, ...]:
+        """Return the mechanisms in order, with what was tried and which others may be better for all that is known."""
+        best, *others = self.ranked()
+        closed = [entry for entry in (best, *others) if entry.mechanism.method != "spline"]
+        facts = {
+            "tried": splines + [{"method": entry.mechanism.method, **entry.loss.facts()} for entry in closed],
+            "undecided": [entry.mechanism.method for entry in others if entry.least < best.most],
+            "seconds": self.clock.spent,
+        }
+        return tuple(entry.mechanism.with_report(**entry.loss.facts(), **facts) for entry in (best, *others))
 
 
-def _closed_forms(problem: Problem, epsilon: float, options: AutoOptions) -> Iterator[Mechanism]:
-    """Yield the mechanisms that cost next to nothing, and AIPO where Laplace noise does not support the problem."""
+def _closed_forms(problem: Problem, epsilon: float, options: AutoOptions, clock: Clock) -> Iterator[Mechanism]:
+    """Yield the mechanisms that cost next to nothing, and AIPO where Laplace noise does not support the problem.
+
+    The first takes no time, so there is always an answer; others are left out once the clock has run out.
+    """
     yield fit_em(problem, epsilon, ClosedFormOptions())
-    yield fit_tem(problem, epsilon, TruncatedOptions())
-    yield fit_em_remap(problem, epsilon, ClosedFormOptions())
     try:
-        yield fit_laplace(problem, epsilon, LaplaceOptions())
-        yield fit_laplace_remap(problem, epsilon, LaplaceOptions())
+        for design in (fit_laplace, fit_laplace_remap):
+            if not clock.over:
+                yield design(problem, epsilon, LaplaceOptions(time_limit=_LAPLACE_REMAP_SHARE * options.time_limit))
     except InvalidInputError:
         yield fit_aipo_equal(problem, epsilon, AipoOptions(scale="certified", time_limit=options.time_limit / 2))
+    if not clock.over:
+        yield fit_tem(problem, epsilon, TruncatedOptions())
+    if not clock.over:
+        yield fit_em_remap(problem, epsilon, ClosedFormOptions(time_limit=_EM_REMAP_SHARE * options.time_limit))
 
 
 def _best_spline(
@@ -123,8 +172,8 @@ def _best_spline(
     grid = Grid.adaptive(problem.bounds, _FIRST_CELLS[problem.n_axes], problem.records, problem.prior)
     degree = 3 if problem.n_axes < 3 else 2
     best: Design | None = None
-    while memory_estimate_gb(grid.cells, degree, problem.n_outputs) < 0.5 * free_memory_gb():
-        step = Clock(max(options.time_limit - clock.spent, 1.0))
+    while not clock.over and memory_estimate_gb(grid.cells, degree, problem.n_outputs) < 0.5 * free_memory_gb():
+        step = Clock(clock.left)
         design = design_on(problem, epsilon, grid, SplineOptions(gap=2e-4, degree=degree), step, best)
         loss = design.mechanism.report["loss"]
         tried.append({"method": "spline", "cells": list(grid.cells), "loss": loss})

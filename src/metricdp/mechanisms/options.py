@@ -127,7 +127,7 @@ def require_memory(needed_gb: float, what: str, remedy: str) -> None:
 class ClosedFormOptions:
     """Options of methods in closed form, which take little time; both options are there for a common interface.
 
-    time_limit : seconds.
+    time_limit : seconds; a remap that runs out of time decides by the records it has looked at.
     progress : called with the fraction done and a few words.
     """
 

@@ -54,7 +54,7 @@ def fit_em_remap(problem: Problem, epsilon: float, options: ClosedFormOptions) -
     """Build the paper's RMP: EM, each draw replaced by the output of least posterior expected loss."""
     clock = Clock(options.time_limit)
     mechanism = _exponential(problem, epsilon, "em-remap", None, options)
-    labels = _bayes_labels(problem, mechanism)
+    labels = _bayes_labels(problem, mechanism, clock)
     report = {**mechanism.report, "outputs_used": len(np.unique(labels)), "seconds": clock.spent}
     return replace(mechanism, labels=labels, report=report)
 
@@ -77,12 +77,17 @@ def _exponential(
     return mechanism
 
 
-def _bayes_labels(problem: Problem, mechanism: Exponential) -> NDArray[np.intp]:
-    """Return argmin_k Σ_x π(x) z_j(x) L(x, y_k) for every draw j (Chatzikokolakis et al. 2017)."""
+def _bayes_labels(problem: Problem, mechanism: Exponential, clock: Clock) -> NDArray[np.intp]:
+    """Return argmin_k Σ_x π(x) z_j(x) L(x, y_k) for every draw j (Chatzikokolakis et al. 2017).
+
+    When time runs out, the records looked at so far decide: labels are post-processing, so any are private.
+    """
     cost = np.zeros((problem.n_outputs, problem.n_outputs))
     for part in chunks(problem.n_records, problem.n_outputs):
         rows = mechanism.probabilities(problem.records[part])
         # Subtract each record's minimum loss: the argmin does not change and cancellation is avoided.
         regret = problem.loss[part] - problem.loss[part].min(axis=1, keepdims=True)
         cost += (rows * problem.prior[part, None]).T @ regret
+        if clock.over:
+            break
     return cost.argmin(axis=1)

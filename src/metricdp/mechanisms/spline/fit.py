@@ -20,7 +20,7 @@ from metricdp.mechanisms.options import GridOptions, common_fields, require_memo
 from metricdp.mechanisms.spline.mechanism import Spline
 from metricdp.mechanisms.spline.program import inscribed_polytope, near_coarser, spline_program
 from metricdp.mechanisms.spline.thinning import SPARSE_SHARE, is_sparse
-from metricdp.optimise.engines import Solution, engines_for, solve_shared
+from metricdp.optimise.engines import Solution, Status, engines_for, solve_shared
 from metricdp.optimise.programs import SharedProgram
 from metricdp.optimise.repair import make_shared_feasible
 from metricdp.problem import Problem
@@ -98,10 +98,7 @@ def design_on(
     if coarser is not None:
         program = near_coarser(program, spline, coarser.spline, coarser.coefficients)
     solution = solve_shared(program, solver=options.solver, gap=options.gap, time_limit=clock.left)
-    if solution.table is None or not np.isfinite(solution.table).all():
-        msg = f"{solution.engine} ended with status '{solution.status}' on a program that has a solution."
-        raise SolverError(msg)
-    table, mix = make_shared_feasible(solution.table, program)
+    table, mix = make_shared_feasible(_usable_table(program, solution), program)
     common = common_fields(problem, epsilon, "spline")
     mechanism = Spline.from_coefficients(common, step, spline, table)
     loss = mechanism.expected_loss(problem)
@@ -110,6 +107,16 @@ def design_on(
     if options.progress is not None:
         options.progress(1.0, f"{' x '.join(map(str, grid.cells))} cells: loss {loss:.4f}")
     return Design(mechanism, solution, spline, table)
+
+
+def _usable_table(program: SharedProgram, solution: Solution) -> FloatArray:
+    """Return the solver's table, or uniform rows if time ran out before it had one."""
+    if solution.table is not None and np.isfinite(solution.table).all():
+        return solution.table
+    if solution.status is Status.TIME_LIMIT:
+        return np.full(program.cost.shape, 1 / program.cost.shape[1])
+    msg = f"{solution.engine} ended with status '{solution.status}' on a program that has a solution."
+    raise SolverError(msg)
 
 
 def memory_estimate_gb(cells: tuple[int, ...], degree: int, n_outputs: int) -> float:
@@ -125,8 +132,7 @@ def memory_estimate_gb(cells: tuple[int, ...], degree: int, n_outputs: int) -> f
 
 def _report(program: SharedProgram, solution: Solution, spline: TensorSpline, p: float, loss: float) -> dict[str, Any]:
     """Say how the solver's table came about and how `loss`, that of the finished mechanism, compares with it."""
-    assert solution.table is not None
-    raw = program.objective(solution.table)
+    raw = _usable_table(program, solution)
     bound = None if solution.multipliers is None else program.dual_value(solution.multipliers)
     size = max(abs(loss), 1e-300)
     facts = {
@@ -134,9 +140,9 @@ def _report(program: SharedProgram, solution: Solution, spline: TensorSpline, p:
         "status": str(solution.status),
         "solver_seconds": solution.seconds,
         "iterations": solution.iterations,
-        "residual": float(max(program.excess(solution.table).max(), 0.0)),
+        "residual": float(max(program.excess(raw).max(), 0.0)),
         "loss": loss,
-        "lost_to_repair_and_integers": (loss - raw) / size,
+        "lost_to_repair_and_integers": (loss - program.objective(raw)) / size,
         "program_bound": bound,
         "gap": None if bound is None else (loss - bound) / size,
         "cells": list(spline.grid.cells),

@@ -19,13 +19,18 @@ from scipy import sparse
 from scipy.linalg import lapack
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
+from metricdp._clock import Clock
 from metricdp._validation import FloatArray
 from metricdp.errors import SolverError
 from metricdp.optimise.engines._cones import Scaling
 
-__all__ = ["NormalEquations"]
+__all__ = ["NormalEquations", "OutOfTimeError"]
 
 _MOST_STEPS = 300
+
+
+class OutOfTimeError(SolverError):
+    """The clock ran out inside a step, which is given up."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +63,9 @@ class NormalEquations:
         support: NDArray[np.bool_] | None,
         pool: Executor,
         workers: int,
+        clock: Clock,
     ) -> None:
-        self.pool = pool
+        self.pool, self.clock = pool, clock
         touches = abs(operators[0])
         for operator in operators[1:]:
             touches = touches + abs(operator)
@@ -106,6 +112,11 @@ class NormalEquations:
         result[..., self._sites] = values
         return result.reshape(*values.shape[:-1], *self._shape)
 
+    def _keep_going(self) -> None:
+        """Raise if the time is up. Asked often, because with many outputs one step can take many seconds."""
+        if self.clock.over:
+            raise OutOfTimeError("The time limit passed inside a step.")
+
     def update(self, scaling: Scaling) -> None:
         """Factor H_k for a new scaling; renew the dense factor if conjugate gradients grew slow with it."""
         weights = np.concatenate([self.spread(scaling.inverse_square(i, j)) for i, j in self.entries])
@@ -113,6 +124,7 @@ class NormalEquations:
 
         def factor(outputs: list[int]) -> None:
             for output in outputs:
+                self._keep_going()
                 block = self._blocks[output]
                 bands = np.zeros((block.band + 1, len(block.rows)), order="F")
                 bands[block.place] = entries[output, block.entries]
@@ -145,6 +157,7 @@ class NormalEquations:
         for step in range(_MOST_STEPS):
             if size <= target or size <= 0:
                 break
+            self._keep_going()
             image = self.solve(np.repeat(direction[:, None], n_outputs, axis=1)).sum(axis=1)
             length = size / float(direction @ image)
             solution += length * direction
@@ -169,6 +182,7 @@ class NormalEquations:
         def work(outputs: list[int]) -> NDArray[np.float32]:
             total = np.zeros((self.n_rows, self.n_rows), dtype=np.float32, order="F")
             for output in outputs:
+                self._keep_going()
                 block = self._blocks[output]
                 band, column = block.triangle
                 lower = np.zeros((len(block.rows), len(block.rows)), dtype=np.float32, order="F")

@@ -13,18 +13,20 @@ first) is reduced to zero over the iterations.
 from __future__ import annotations
 
 import os
-import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
+from metricdp._clock import Clock
 from metricdp._validation import FloatArray
 from metricdp.errors import SolverError
 from metricdp.optimise.engines import _cones as cones
-from metricdp.optimise.engines._normal import NormalEquations
+from metricdp.optimise.engines._normal import NormalEquations, OutOfTimeError
 from metricdp.optimise.engines.base import Engine, Solution, Status
 from metricdp.optimise.programs import SharedProgram
 
@@ -83,16 +85,26 @@ def solve(
     time_limit : float, optional
         Seconds; the table by then is feasible, only not optimal.
     """
-    started = time.perf_counter()
+    clock = Clock(time_limit)
     workers = max(1, min(os.cpu_count() or 1, program.cost.shape[1]))
     # One BLAS thread per worker: outputs are many and their matrices small.
-    with threadpool_limits(1), ThreadPoolExecutor(workers) as pool:
+    with threadpool_limits(1), ThreadPoolExecutor(workers) as pool, _stopping(clock):
         operators, scale = _scaled(program.operators)
-        normal = NormalEquations(operators, program.cost.shape[1], program.support, pool, workers)
+        normal = NormalEquations(operators, program.cost.shape[1], program.support, pool, workers, clock)
         method = _InteriorPoint(program, operators, scale, normal)
-        status, iterations = method.run(gap, started, time_limit)
+        status, iterations = method.run(gap, clock)
     table, multipliers = method.answer()
-    return Solution(table, multipliers, status, "structured", time.perf_counter() - started, iterations)
+    return Solution(table, multipliers, status, "structured", clock.spent, iterations)
+
+
+@contextmanager
+def _stopping(clock: Clock) -> Iterator[None]:
+    """Stop the clock if an exception leaves the block, Ctrl-C above all: the pool waits for its threads."""
+    try:
+        yield
+    except BaseException:
+        clock.stop()
+        raise
 
 
 def _scaled(operators: tuple[sparse.csr_array, ...]) -> tuple[tuple[sparse.csr_array, ...], FloatArray]:
@@ -120,7 +132,7 @@ class _InteriorPoint:
         # A background may lie on the border of its cones, so slacks start deeper; this is the first infeasibility.
         self.first_infeasibility = -(0.0 if program.background is None else _FIRST_DEPTH) * self._map(uniform)
 
-    def run(self, gap: float, started: float, time_limit: float | None) -> tuple[Status, int]:
+    def run(self, gap: float, clock: Clock) -> tuple[Status, int]:
         """Iterate; return the status and the iterations made."""
         self.at = self._first()
         stuck = 0
@@ -130,11 +142,13 @@ class _InteriorPoint:
                 return Status.OPTIMAL, iteration
             # Errors of the row sums are corrected in the next step, so early steps may be inaccurate.
             self.accuracy = min(max(_ROUGHNESS * distance, 1e-10), 1e-3)
-            if time_limit is not None and time.perf_counter() - started >= time_limit:
+            if clock.over:
                 return Status.TIME_LIMIT, iteration
             try:
                 with np.errstate(divide="raise", invalid="raise", over="raise"):
                     length = self._advance()
+            except OutOfTimeError:  # inside a step; the last iterate is the answer
+                return Status.TIME_LIMIT, iteration
             except (SolverError, FloatingPointError):  # rounding allows no further step; the last iterate is the answer
                 return Status.INACCURATE, iteration
             stuck = stuck + 1 if length < _SHORT_STEP else 0
