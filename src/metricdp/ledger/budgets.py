@@ -257,7 +257,7 @@ def _claimed(mechanism: Mechanism) -> float:
 
 def _snapped(mechanism: Mechanism, x: ArrayLike) -> FloatArray:
     """Return the points that stand for `x` in the mechanism."""
-    return mechanism.snap(np.clip(table("x", x, columns=mechanism.bounds.shape[1]), *mechanism.bounds))
+    return mechanism.snap(mechanism.clamp(table("x", x, columns=mechanism.bounds.shape[1])))
 
 
 _HASHES: weakref.WeakKeyDictionary[Mechanism, str] = weakref.WeakKeyDictionary()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -25,17 +26,14 @@ from metricdp.drawing.randomness import NotPrivate, RandomSource, SecureRandom
 from metricdp.errors import InvalidInputError
 from metricdp.files.writing import save
 from metricdp.geometry.earth import Distortion, distortion
+from metricdp.mechanisms.outside import suspicion_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from metricdp.problem import Problem
 
-__all__ = ["ROUNDING_MARGIN", "Mechanism"]
-
-# A point that was converted from degrees may miss the box by a rounding error, which is neither an error nor worth a
-# warning: up to this share of the box's sides it counts as inside.
-ROUNDING_MARGIN = 1e-6
+__all__ = ["Mechanism"]
 
 # By how much, in km, rounding may change a coordinate that is converted from degrees: a few roundings of at most
 # 540 degrees at 111.3 km each.
@@ -173,11 +171,22 @@ class Mechanism(ABC):
         outside : "clamp" or "error"
             What to do with points outside the box. "clamp" takes them to the nearest point of the box, which keeps the
             guarantee because that map is 1-Lipschitz in every ℓ_p norm. "error" refuses them.
+
+        Warns
+        -----
+        UserWarning
+            If the mechanism has a projection and most of at least 20 points lie outside its box, as they do when
+            degrees are given instead of kilometres. The warning holds counts only. Of fewer points, which may be one
+            person's, nothing is said.
         """
         points = self._checked(x, outside)
+        self._warn_if_elsewhere(points)
+        return self._all_rows(points)
+
+    def _all_rows(self, points: FloatArray) -> FloatArray:
         rows = np.empty((len(points), self.n_outputs))
         for part in slices(len(points), self._rows_at_once):
-            rows[part] = self._rows(self._clamped(points[part]))
+            rows[part] = self._rows(self.clamp(points[part]))
         return rows
 
     def sample(self, x: ArrayLike, rng: RandomSource | None = None, *, outside: str = "clamp") -> NDArray[Any]:
@@ -189,35 +198,55 @@ class Mechanism(ABC):
         lattice noise of Laplace mechanisms, the rows in floating point of the others. With `rng=None` the bits come
         from the operating system's generator through ChaCha20; an `InsecureSeed` makes the
         draw repeatable and therefore not private.
+
+        Warns
+        -----
+        UserWarning
+            As `probabilities` does, if most of at least 20 points lie outside the box.
         """
         points = self._checked(x, outside)
-        drawn = np.empty(len(points), dtype=np.intp)
-        source = self._drawn_into(drawn, points, rng)
-        return drawn if source.secure else drawn.view(NotPrivate)
+        self._warn_if_elsewhere(points)
+        return self._sampled(points, rng)
 
     def sample_lonlat(
         self, lonlat: ArrayLike, rng: RandomSource | None = None, *, outside: str = "clamp"
     ) -> NDArray[Any]:
-        """Draw one output for every point given in degrees, (m, 2) with longitude first, and return its index."""
-        return self.sample(self._from_lonlat(lonlat), rng, outside=outside)
+        """Draw one output for every point given in degrees, (m, 2) with longitude first, and return its index.
+
+        Warns as `sample` does if most points lie outside the box.
+        """
+        return self._sampled(self._from_lonlat(lonlat, outside), rng)
 
     def probabilities_lonlat(self, lonlat: ArrayLike, *, outside: str = "clamp") -> FloatArray:
-        """Return Pr[y_k | x] of points given in degrees, (m, 2) with longitude first."""
-        return self.probabilities(self._from_lonlat(lonlat), outside=outside)
+        """Return Pr[y_k | x] of points given in degrees, (m, 2) with longitude first; warns as `probabilities` does."""
+        return self._all_rows(self._from_lonlat(lonlat, outside))
 
-    def _from_lonlat(self, lonlat: ArrayLike) -> FloatArray:
+    def _sampled(self, points: FloatArray, rng: RandomSource | None) -> NDArray[Any]:
+        """Draw for points that have been checked."""
+        drawn = np.empty(len(points), dtype=np.intp)
+        source = self._drawn_into(drawn, points, rng)
+        return drawn if source.secure else drawn.view(NotPrivate)
+
+    def _from_lonlat(self, lonlat: ArrayLike, outside: str) -> FloatArray:
         if self.projection is None:
             msg = "This mechanism has no projection, so it cannot take longitude and latitude; use `sample`."
             raise InvalidInputError(msg)
         degrees = table("lonlat", lonlat, columns=2) if np.size(lonlat) else np.empty((0, 2))
-        return np.asarray(self.projection.to_xy_km(degrees[:, 0], degrees[:, 1]))
+        points = self._checked(self.projection.to_xy_km(degrees[:, 0], degrees[:, 1]), outside)
+        self._warn_if_elsewhere(points, degrees)
+        return points
+
+    def _warn_if_elsewhere(self, points: FloatArray, degrees: FloatArray | None = None) -> None:
+        """Warn if most points lie outside the box, on the line that called the public method."""
+        if (words := suspicion_of(self, points, degrees)) is not None:
+            warnings.warn(words, stacklevel=3 if degrees is None else 4)
 
     def _drawn_into(self, drawn: NDArray[Any], points: FloatArray, rng: RandomSource | None) -> RandomSource:
         """Fill `drawn` chunk by chunk and return the source of the random bits."""
         source = SecureRandom() if rng is None else rng
 
         def draw(part: slice) -> None:
-            drawn[part] = self._draw(self._clamped(points[part]), source)
+            drawn[part] = self._draw(self.clamp(points[part]), source)
 
         parts = list(slices(len(points), self._drawn_at_once))
         # A secure source has no state, so threads may share it; a seed must be used in one order.
@@ -233,7 +262,13 @@ class Mechanism(ABC):
         """Return which points lie outside the box by more than `margin`, a share of its sides."""
         low, high = self.bounds
         reach = margin * (high - low)
-        return np.asarray(((points < low - reach) | (points > high + reach)).any(axis=1))
+        # Axis by axis takes an eighth of the time that comparing whole rows takes.
+        axes = zip(points.T, low - reach, high + reach, strict=True)
+        return np.logical_or.reduce([(axis < lowest) | (axis > highest) for axis, lowest, highest in axes])
+
+    def clamp(self, points: FloatArray) -> FloatArray:
+        """Return the points of the box nearest to `points`; no draw depends on anything else of them."""
+        return np.clip(points, *self.bounds)
 
     def snap(self, points: FloatArray) -> FloatArray:
         """Return the points that stand for `points` of the box: mechanisms with a lattice round to it."""
@@ -293,9 +328,6 @@ class Mechanism(ABC):
                 # Only how many: the points themselves are secret.
                 raise reject("x", "inside the box of the mechanism", f"{count} points outside")
         return points
-
-    def _clamped(self, points: FloatArray) -> FloatArray:
-        return np.clip(points, *self.bounds)
 
     @property
     def _rows_at_once(self) -> int:

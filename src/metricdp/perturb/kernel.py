@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from metricdp._point_names import listed
 from metricdp._validation import FloatArray, reject
 from metricdp.errors import InvalidInputError
-from metricdp.mechanisms.base import ROUNDING_MARGIN, Mechanism
+from metricdp.mechanisms.base import Mechanism
+from metricdp.mechanisms.outside import ROUNDING_MARGIN, mostly_outside
 from metricdp.perturb import limits
 from metricdp.perturb.chunks import pieces, rechunked
 from metricdp.perturb.columns import PointColumns, find_columns, require_column
@@ -170,6 +171,8 @@ class Perturbation:
             drop[rows[outside]] = True
             drop |= unusable
             rows, plane = rows[~outside], plane[~outside]
+        # Clamped here, so that `sample` does not warn besides: `Watch` does so once for all batches.
+        plane = self.mechanism.clamp(plane)
         kept, refused = self._reports.keep(self._sample(plane, batch, rows, first_row), rows, len(batch))
         answer = self._answer(batch, kept, None if not drop.any() else ~drop)
         return answer, replace(counts, rows_out=len(answer), refused=refused)
@@ -226,7 +229,7 @@ class Perturbation:
         return outside
 
     def _count_swapped(self, points: FloatArray, outside: Mask) -> int:
-        if points.shape[1] != 2 or 2 * outside.sum() <= len(points):
+        if points.shape[1] != 2 or not mostly_outside(int(outside.sum()), len(points)):
             return 0
         swapped = points[outside][:, ::-1]
         return int((~self._outside(swapped, self._to_plane(swapped))).sum())

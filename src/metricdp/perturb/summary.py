@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from metricdp.mechanisms.outside import suspicion
+
 __all__ = ["Counts", "Summary", "Warn", "Watch", "python_warning"]
 
 Warn = Callable[[str], None]
-
-# If a larger share of the points lies outside the box, something is probably wrong with the columns.
-_SUSPICIOUS = 0.5
 
 
 @dataclass(frozen=True)
@@ -48,13 +47,7 @@ class Counts:
     @property
     def suspicion(self) -> str | None:
         """A sentence for the user if most points lie outside the box."""
-        if self.outside <= _SUSPICIOUS * self.points:
-            return None
-        # Rounded down, so that 100 % means all.
-        share = f"{100 * self.outside // self.points} % of points fall outside the box"
-        if self.swapped > self.outside / 2:
-            return f"{share}; are columns swapped?"
-        return f"{share}; is it the right mechanism for these data, and are the units right?"
+        return suspicion(self.outside, self.points, swapped=self.swapped)
 
 
 class Watch:

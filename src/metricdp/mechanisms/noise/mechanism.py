@@ -98,19 +98,23 @@ class Noise(NoisyMechanism):
         system's generator; an `InsecureSeed` makes the draw repeatable and therefore not private.
         """
         points = self._checked(x, outside)
-        drawn = np.empty(points.shape)
-        source = self._drawn_into(drawn, points, rng)
-        return drawn if source.secure else drawn.view(NotPrivate)
+        self._warn_if_elsewhere(points)
+        return self._sampled(points, rng)
 
     def sample_lonlat(
         self, lonlat: ArrayLike, rng: RandomSource | None = None, *, outside: str = "clamp"
     ) -> NDArray[Any]:
         """Draw one noisy point for every point, degrees in (longitude first) and degrees out."""
-        noisy = self.sample(self._from_lonlat(lonlat), rng, outside=outside)
+        noisy = self._sampled(self._from_lonlat(lonlat, outside), rng)
         degrees = self.projection.to_lonlat(noisy) if len(noisy) else np.empty((0, 2))
         # Noise may carry a report beyond a pole; a latitude ends there.
         np.clip(degrees[:, 1], -90, 90, out=degrees[:, 1])
         return degrees.view(type(noisy))
+
+    def _sampled(self, points: FloatArray, rng: RandomSource | None) -> NDArray[Any]:
+        drawn = np.empty(points.shape)
+        source = self._drawn_into(drawn, points, rng)
+        return drawn if source.secure else drawn.view(NotPrivate)
 
     def _draw(self, points: FloatArray, source: RandomSource) -> NDArray[Any]:
         return self._noisy(points, source)

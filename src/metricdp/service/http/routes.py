@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
 from metricdp._validation import FloatArray
-from metricdp.mechanisms.base import ROUNDING_MARGIN
+from metricdp.mechanisms.outside import ROUNDING_MARGIN
 from metricdp.service.http import messages, openapi
 from metricdp.service.http.guard import BODY, KEY
 from metricdp.service.http.problem_details import HttpProblem

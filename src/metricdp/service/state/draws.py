@@ -56,13 +56,16 @@ class _Group:
         self.n_points += len(one.points)
 
     def points(self) -> FloatArray:
-        """Return the points of all requests in the mechanism's coordinates."""
+        """Return the points of all requests in the mechanism's coordinates, clamped to its box.
+
+        `sample` would warn, in the service's log, of requests with many points outside.
+        """
         together = np.concatenate([one.points for one in self.asked])
         degrees = np.repeat([one.degrees for one in self.asked], [len(one.points) for one in self.asked])
         if degrees.any():
             # One call for all requests: its checks take longer than everything else that a single point needs.
             together[degrees] = self.served.mechanism.projection.to_xy_km(*together[degrees].T)
-        return together
+        return self.served.mechanism.clamp(together)
 
     def users(self) -> NDArray[np.object_]:
         names: list[str | int] = []
