@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from metricdp._places import PlaceIds, checked_ids, checked_names
 from metricdp._validation import FloatArray, finite_array, freeze_arrays, norm_order, reject, table, unit_sum
+from metricdp.errors import InvalidInputError
+from metricdp.geometry.cells import EXAMPLES, cells_over
+from metricdp.geometry.lonlat import column_values, degrees_of, doubts, projection_about
 from metricdp.geometry.norms import pairwise_distances
 
 __all__ = ["Problem"]
@@ -46,7 +50,7 @@ class Problem:
         What people call each output; names may repeat or be empty. At most 256 characters each.
         Neither ids nor names may hold control characters, line breaks or overrides of the writing direction.
     projection : object, optional
-        How coordinates map to longitude and latitude, for problems made from a city.
+        How coordinates map to longitude and latitude, for problems made from a city or with `from_lonlat`.
 
     Examples
     --------
@@ -97,6 +101,77 @@ class Problem:
         }
         self.__setstate__(fields)
 
+    @classmethod
+    def from_lonlat(
+        cls,
+        records: ArrayLike,
+        outputs: ArrayLike | str,
+        loss: ArrayLike | str | LossFunction = "euclidean",
+        prior: ArrayLike | None = None,
+        p: float = 2,
+        bounds: ArrayLike | None = None,
+        output_ids: ArrayLike | None = None,
+        output_names: ArrayLike | None = None,
+        *,
+        id_column: str | None = None,
+        name_column: str | None = None,
+    ) -> Self:
+        """Return the problem of places in degrees; it keeps the projection, so that ε is per true kilometre.
+
+        The problem's own coordinates are kilometres east and north of the middle of the box (`Equirectangular`).
+
+        Parameters
+        ----------
+        records : (n, 2) array, table or GeoDataFrame
+            Longitudes and latitudes (WGS 84). An array has longitude first; the columns of a table of pandas or polars
+            are found by their names, such as `Longitude` or `pickup_lat`; a GeoDataFrame holds points and is
+            reprojected from its reference system.
+        outputs : the same, or str
+            Places that may be reported. Or cells: "h3:8", "geohash:6" or "square:500m" are all cells of that size that
+            hold a record, reported by their centres, with the cells' ids as `output_ids`.
+        loss : "euclidean", "squared", callable(records, outputs) or (n, K) array
+            Distances, or their squares, are in kilometres. A function is called with kilometres, too.
+        prior, p, output_ids, output_names
+            As for `Problem`.
+        bounds : (2, 2) array, optional
+            The box that the guarantee covers: west and south, then east and north, in degrees. The records' bounding
+            box by default. Across the antimeridian the west is larger: [[179, -18], [-179, -16]].
+        id_column, name_column : str, optional
+            Columns of the table of outputs with their ids and names.
+
+        Warns
+        -----
+        UserWarning
+            If something looks wrong: a few records far from the rest that stretch the box, a box larger than a region,
+            records around longitude 0 and latitude 0 or at a pole, outputs far from the records. The warning
+            holds counts and sizes, never coordinates.
+
+        Examples
+        --------
+        >>> homes = [[24.93, 60.16], [24.95, 60.17], [24.97, 60.18]]
+        >>> shops = [[24.94, 60.17], [24.96, 60.17]]
+        >>> problem = Problem.from_lonlat(homes, shops, output_ids=["kamppi", "hakaniemi"])
+        >>> problem.loss.round(2).tolist()
+        [[1.24, 2.0], [0.55, 0.55], [2.0, 1.24]]
+        """
+        where = degrees_of("records", records)
+        projection, box = projection_about(where, bounds)
+        plane = projection.to_xy_km(where[:, 0], where[:, 1])
+        corner = plane.min(axis=0) if box is None else box[0]
+        if isinstance(outputs, str):
+            _refuse_with_cells({"output_ids": output_ids, "id_column": id_column, "name_column": name_column})
+            cells = cells_over(where, projection, corner, outputs)
+            said, output_ids = cells.lonlat, cells.ids
+        else:
+            said = degrees_of("outputs", outputs)
+            output_ids = _one_of("output_ids", output_ids, "id_column", id_column, outputs)
+            output_names = _one_of("output_names", output_names, "name_column", name_column, outputs)
+        reported = projection.to_xy_km(said[:, 0], said[:, 1])
+        problem = cls(plane, reported, loss, prior, p, box, output_ids, output_names, projection=projection)
+        for words in doubts(projection, problem.bounds, problem.records, problem.outputs):
+            warnings.warn(words, stacklevel=2)
+        return problem
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         freeze_arrays(self)
@@ -146,6 +221,22 @@ class Problem:
     def uniform_loss(self) -> float:
         """Expected loss of an output drawn uniformly at random, which is perfectly private."""
         return float(self.prior @ self.loss.mean(axis=1))
+
+
+def _one_of(parameter: str, values: ArrayLike | None, column: str, name: str | None, outputs: Any) -> ArrayLike | None:
+    """Return values that are given one by one, or by the column of a table."""
+    if name is None:
+        return values
+    if values is not None:
+        raise InvalidInputError(f"`{parameter}` and `{column}` say the same thing; leave one of them out.")
+    return column_values(column, outputs, name)
+
+
+def _refuse_with_cells(given: dict[str, Any]) -> None:
+    for parameter, value in given.items():
+        if value is not None:
+            msg = f"Cells bring their own ids; leave out `{parameter}`, or give places instead of {EXAMPLES}."
+            raise InvalidInputError(msg)
 
 
 def _loss_table(loss: ArrayLike | str | LossFunction, records: FloatArray, outputs: FloatArray) -> FloatArray:
