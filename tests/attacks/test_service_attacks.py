@@ -157,4 +157,7 @@ def test_neighbours_do_not_change_what_is_drawn(files):
     for ids, point in zip(drawn, ([0.1, 0.1], [3.5, 3.5]), strict=True):
         expected = mechanism.probabilities([point])[0] * count
         counts = np.bincount(ids, minlength=len(expected))
+        common = expected > 5  # a rarer output that comes once would be a large surprise to this statistic
+        assert counts[~common].sum() < 20
+        counts, expected = counts[common], expected[common]
         assert (((counts - expected) ** 2 / expected).sum()) < 40  # four degrees of freedom: 1 in 10⁷ by chance

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -270,9 +271,13 @@ class TestProblem:
         city = random_network(8)
         by_index = city.problem([4, 9, 4], [1, 2], bounds=[[-9, -9], [9, 9]])
         lonlat = np.column_stack([city.lon, city.lat])
-        by_place = city.problem(lonlat[[4, 9, 4]] + 1e-7, lonlat[[1, 2]])
+        places = lonlat[[4, 9, 4]] + 1e-5
+        by_place = city.problem(places, lonlat[[1, 2]])
         np.testing.assert_array_equal(by_index.loss, by_place.loss)
-        np.testing.assert_array_equal(by_place.outputs, city.xy[[4, 9, 4]])
+        # What is reported is the place itself; its nearest node only says what that costs.
+        np.testing.assert_array_equal(by_place.outputs, city.projection.to_xy_km(*places.T))
+        by_table = city.problem(pd.DataFrame({"lat": places[:, 1], "lon": places[:, 0]}), [1, 2])
+        assert by_table == by_place
         assert by_index.bounds.tolist() == [[-9, -9], [9, 9]]
 
     def test_explicit_outputs_leave_the_first_draw_to_tasks(self):

@@ -144,8 +144,14 @@ def test_certify_fails_with_exit_code_1_on_a_mechanism_that_is_not_private(mecha
         (["records.csv", "--epsilon", "1"], "records.csv is not an .npz file"),
         (["other.npz", "--epsilon", "1"], "other.npz has an array 'x'; known are records"),
         (["--records", "records.csv", "--epsilon", "1"], "There are no outputs: give a `--city`"),
-        (["--records", "broken.csv", "--outputs", "outputs.csv", "--epsilon", "1"], "line 3, column 2"),
-        (["--records", "empty.csv", "--outputs", "outputs.csv", "--epsilon", "1"], "empty.csv is not a CSV table"),
+        (
+            ["--records", "broken.csv", "--outputs", "outputs.csv", "--epsilon", "1"],
+            "row 3, column 'y': a cell that should be a number is none",
+        ),
+        (
+            ["--records", "empty.csv", "--outputs", "outputs.csv", "--epsilon", "1"],
+            "`--records` must be CSV with a first line of column names, got none in empty.csv",
+        ),
         (["problem.npz", "--city", "helsinki", "--epsilon", "1"], "leave out `problem.npz`"),
         (["--city", "helsinki", "--loss", "squared", "--epsilon", "1"], "leave out `--loss`"),
         (["--city", "atlantis", "--epsilon", "1"], "`--city` must be a known city"),

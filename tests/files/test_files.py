@@ -40,7 +40,7 @@ DESIGNS = {
     "copt": {"cells": 2},
 }
 NOT_PRIVATE = ("aipo-r", "lp", "copt")
-POINTS = np.random.default_rng(0).uniform(-1, 5, size=(100, 2))
+POINTS = np.random.default_rng(0).uniform(-0.5, 4.5, size=(100, 2))
 
 
 def designed(method, **changes):

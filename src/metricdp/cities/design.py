@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metricdp._validation import FloatArray, choice, integer, reject, table, unit_sum
+from metricdp._validation import FloatArray, checked_box, choice, integer, reject, table, unit_sum
 from metricdp.cities._checks import IntArray
 from metricdp.cities.medoids import medoids
 from metricdp.errors import InvalidInputError, ProblemTooLargeError
+from metricdp.geometry.cells import Cells, cells_over
+from metricdp.geometry.lonlat import degrees_of, is_table
 from metricdp.problem import Problem
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ BLOCK_ROWS = 4096
 
 def build_problem(
     city: RoadNetwork,
-    outputs: int | ArrayLike = 20,
+    outputs: int | ArrayLike | str = 20,
     tasks: int | ArrayLike = 50,
     seed: int = 0,
     p: float = 2,
@@ -51,8 +53,10 @@ def build_problem(
     city : RoadNetwork
         A connected network; or one without edges that knows the distances to one task.
     outputs, tasks : int or array
-        A number of nodes to draw; or node indices (whole numbers, flat); or (m, 2) longitudes and
-        latitudes, each taken to its nearest node. A network without edges has one task: pass ``tasks=1``.
+        A number of nodes to draw; or node indices (whole numbers, flat); or places: (m, 2) longitudes and
+        latitudes, or a table with such columns. The loss of a place is that of its nearest node; what is reported
+        is the place itself. `outputs` may also name cells, "h3:8", "geohash:6" or "square:500m": all cells that hold
+        a node. A network without edges has one task: pass ``tasks=1``.
     seed : int
         Seeds ``rng = numpy.random.default_rng(seed)``, which draws, in this order and only where a number
         was asked for: outputs ``rng.choice(n, K, replace=False)``, tasks ``rng.choice(n, Q, replace=False)``.
@@ -75,6 +79,11 @@ def build_problem(
     """
     choice("choose", choose, ("random", "medoids"))
     rng = np.random.default_rng(integer("seed", seed, 0))
+    if isinstance(outputs, str):
+        cells = _cells(city, outputs, bounds)
+        outputs, output_ids = cells.lonlat, cells.ids if output_ids is None else output_ids
+    elif is_table(outputs) or _as_array("outputs", outputs).ndim == 2:
+        outputs = degrees_of("outputs", outputs)
     said = _pick_nodes("outputs", city, outputs, rng)
     if choose == "medoids" and np.ndim(outputs) > 0:
         raise reject("choose", "'random' when `outputs` are given one by one", repr(choose))
@@ -88,9 +97,16 @@ def build_problem(
         said = _medoid_nodes(distance, weights, mass, len(said), rng)
     _refuse_too_large("outputs", len(said), city.n_nodes)
     loss = path_loss(distance, weights, said)
+    own = np.ndim(outputs) == 2
+    reported = city.projection.to_xy_km(*np.transpose(outputs)) if own else city.xy[said]
     return Problem(
-        city.xy, city.xy[said], loss, mass, p, bounds, output_ids, output_names, projection=city.projection
+        city.xy, reported, loss, mass, p, bounds, output_ids, output_names, projection=city.projection
     )  # fmt: skip
+
+
+def _cells(city: RoadNetwork, spec: str, bounds: ArrayLike | None) -> Cells:
+    corner = city.xy.min(axis=0) if bounds is None else checked_box(bounds)[0]
+    return cells_over(np.column_stack([city.lon, city.lat]), city.projection, corner, spec)
 
 
 def path_loss(distance_km: FloatArray, weights: FloatArray, outputs: IntArray) -> FloatArray:

@@ -206,7 +206,7 @@ class RoadNetwork:
 
     def problem(
         self,
-        outputs: int | ArrayLike = 20,
+        outputs: int | ArrayLike | str = 20,
         tasks: int | ArrayLike = 50,
         seed: int = 0,
         p: float = 2,
@@ -219,7 +219,7 @@ class RoadNetwork:
         output_ids: ArrayLike | None = None,
         output_names: ArrayLike | None = None,
     ) -> Problem:
-        """Return the problem of reporting one of K nodes when the traveller's road distance to tasks matters.
+        """Return the problem of reporting one of K nodes or places when the traveller's road distance to tasks matters.
 
         See `metricdp.cities.design.build_problem` for the exact construction and every parameter.
         """

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 from metricdp.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from metricdp.mechanisms.options import ProgressCallback
 
-__all__ = ["errors", "named_as", "out", "print_json", "progress_bar", "shown"]
+__all__ = ["errors", "in_options", "named_as", "note", "out", "print_json", "progress_bar", "shown", "warn"]
 
 out = Console()
 errors = Console(stderr=True)
@@ -37,6 +38,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
+
+
+def warn(words: str) -> None:
+    """Say on stderr what looks wrong."""
+    errors.print(Text.assemble(("warning: ", "bold yellow"), words), soft_wrap=True)
+
+
+def note(words: str) -> None:
+    """Say on stderr what was assumed or left out."""
+    errors.print(Text.assemble(("note: ", "bold"), words), soft_wrap=True)
 
 
 def shown(bar: Progress) -> AbstractContextManager[object]:
@@ -67,5 +78,9 @@ def named_as(names: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except InvalidInputError as error:
-        message = re.sub(r"`(\w+)`", lambda found: f"`{names.get(found[1], found[1])}`", str(error))
-        raise type(error)(message) from error
+        raise type(error)(in_options(str(error), names)) from error
+
+
+def in_options(words: str, names: Mapping[str, str]) -> str:
+    """Return a sentence of the library in which options are named instead of Python parameters."""
+    return re.sub(r"`(\w+)`", lambda found: f"`{names.get(found[1], found[1])}`", words)

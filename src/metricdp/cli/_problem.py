@@ -1,4 +1,4 @@
-"""The options that describe a design problem: a city, an `.npz` file, or CSV files."""
+"""The options that describe a design problem: a city, an `.npz` file, or files of places."""
 
 from __future__ import annotations
 
@@ -11,18 +11,24 @@ from metricdp import cities
 from metricdp._validation import reject
 from metricdp.cities import RoadNetwork
 from metricdp.cli._console import named_as
-from metricdp.cli._problem_files import read_problem
+from metricdp.cli._problem_files import Files, own_places, read_problem
 from metricdp.errors import InvalidInputError
 from metricdp.problem import Problem
 
 __all__ = [
+    "Bounds",
     "City",
+    "Columns",
+    "Coordinates",
+    "IdColumn",
     "JsonFlag",
     "Loss",
     "MechanismFile",
     "NOutputs",
     "NTasks",
+    "NameColumn",
     "Norm",
+    "OutputColumns",
     "Outputs",
     "Prior",
     "ProblemFile",
@@ -43,10 +49,28 @@ NOutputs = Annotated[int, typer.Option("--n-outputs", help="Places of the city t
 NTasks = Annotated[int, typer.Option("--n-tasks", help="Places of the city that people travel to.")]
 Seed = Annotated[int, typer.Option(help="Which outputs and tasks are drawn.")]
 Norm = Annotated[float, typer.Option("--p", help="Order of the norm that measures distance: 1, 2, inf, …")]
-Records = Annotated[Path | None, typer.Option(help="CSV of records, instead of an .npz.")]
-Outputs = Annotated[Path | None, typer.Option(help="CSV of outputs.")]
+Records = Annotated[
+    Path | None, typer.Option(help="File of records, of any format that `perturb` reads; instead of an .npz.")
+]
+Outputs = Annotated[
+    str | None,
+    typer.Option(help="File of places to report; or cells: h3:8, geohash:6, square:500m. Also with --city."),
+]
 Loss = Annotated[str | None, typer.Option(help="euclidean, squared, or a CSV (records x outputs).")]
 Prior = Annotated[Path | None, typer.Option(help="CSV with one weight per record.")]
+Columns = Annotated[
+    str | None, typer.Option(help="Columns of the point in --records: lon,lat or x,y or geometry. Guessed by default.")
+]
+OutputColumns = Annotated[str | None, typer.Option(help="The same for --outputs.")]
+Coordinates = Annotated[
+    str | None, typer.Option(help="lonlat (degrees) or projected (plain coordinates, km). Guessed by default.")
+]
+IdColumn = Annotated[str | None, typer.Option(help="Column of --outputs with the ids that reports carry.")]
+NameColumn = Annotated[str | None, typer.Option(help="Column of --outputs with names for people.")]
+Bounds = Annotated[
+    str | None,
+    typer.Option(help="Box of the guarantee: west,south,east,north. Records outside are left out."),
+]
 
 
 def design_problem(
@@ -57,22 +81,36 @@ def design_problem(
     n_tasks: int,
     seed: int,
     p: float,
-    records: Path | None,
-    outputs: Path | None,
-    loss: str | None,
-    prior: Path | None,
+    records: Path | None = None,
+    outputs: str | None = None,
+    loss: str | None = None,
+    prior: Path | None = None,
+    columns: str | None = None,
+    output_columns: str | None = None,
+    coordinates: str | None = None,
+    id_column: str | None = None,
+    name_column: str | None = None,
+    bounds: str | None = None,
 ) -> tuple[Problem, RoadNetwork | None]:
     """Return the problem that the options describe, and the city if it came from one."""
+    files = Files(
+        records=records, outputs=outputs, loss=loss, prior=prior, columns=columns, output_columns=output_columns,
+        coordinates=coordinates, id_column=id_column, name_column=name_column, bounds=bounds,
+    )  # fmt: skip
     if city is None:
-        return read_problem(file, records=records, outputs=outputs, loss=loss, prior=prior, p=p), None
-    others = {"--records": records, "--outputs": outputs, "--loss": loss, "--prior": prior, str(file): file}
+        return read_problem(file, files, p), None
+    others = {"--records": records, "--loss": loss, "--prior": prior, "--bounds": bounds, str(file): file}
     for other, given in others.items():
         if given is not None:
-            raise InvalidInputError(f"`--city` brings its own records, outputs and loss; leave out `{other}`.")
+            raise InvalidInputError(f"`--city` brings its own records and loss; leave out `{other}`.")
     network = cities.load(city)
     # The method of a network calls these two as the options for files are called.
-    with named_as({"outputs": "--n-outputs", "tasks": "--n-tasks"}):
-        return network.problem(outputs=n_outputs, tasks=n_tasks, seed=seed, p=p), network
+    said = "--n-outputs" if outputs is None else "--outputs"
+    with named_as(
+        {"outputs": said, "tasks": "--n-tasks", "output_ids": "--id-column", "output_names": "--name-column"}
+    ):
+        places = {"outputs": n_outputs} if outputs is None else own_places(files)
+        return network.problem(**places, tasks=n_tasks, seed=seed, p=p), network
 
 
 def numbers(option: str, text: str) -> list[float]:

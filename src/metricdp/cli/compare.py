@@ -43,6 +43,12 @@ def compare_command(
     outputs: options.Outputs = None,
     loss: options.Loss = None,
     prior: options.Prior = None,
+    columns: options.Columns = None,
+    output_columns: options.OutputColumns = None,
+    coordinates: options.Coordinates = None,
+    id_column: options.IdColumn = None,
+    name_column: options.NameColumn = None,
+    bounds: options.Bounds = None,
     clusters: Annotated[int, typer.Option(help="Clusters of the lower bound; more are tighter and slower.")] = 300,
     workers: Annotated[int, typer.Option(help="Processes.")] = 2,
     cache: Annotated[
@@ -59,7 +65,8 @@ def compare_command(
     """Fit every method at every ε and compare loss, gap to the best possible, violations and time."""
     design, network = options.design_problem(
         problem, city, n_outputs=n_outputs, n_tasks=n_tasks, seed=seed, p=p,
-        records=records, outputs=outputs, loss=loss, prior=prior,
+        records=records, outputs=outputs, loss=loss, prior=prior, columns=columns, output_columns=output_columns,
+        coordinates=coordinates, id_column=id_column, name_column=name_column, bounds=bounds,
     )  # fmt: skip
     chosen = None if methods is None else [_method(one) for one in methods.split(",")]
     with progress_bar("comparing") as progress:

@@ -39,6 +39,12 @@ def fit_command(
     outputs: options.Outputs = None,
     loss: options.Loss = None,
     prior: options.Prior = None,
+    columns: options.Columns = None,
+    output_columns: options.OutputColumns = None,
+    coordinates: options.Coordinates = None,
+    id_column: options.IdColumn = None,
+    name_column: options.NameColumn = None,
+    bounds: options.Bounds = None,
     cells: Annotated[str | None, typer.Option(help="Cells per axis: 16, or 15,16.")] = None,
     solver: Annotated[
         str | None, typer.Option(help=f"auto, or an engine that the method can use, of: {_ENGINES}.")
@@ -53,7 +59,8 @@ def fit_command(
     """Design a mechanism, prove that it is private, and write it to a file."""
     design, _ = options.design_problem(
         problem, city, n_outputs=n_outputs, n_tasks=n_tasks, seed=seed, p=p,
-        records=records, outputs=outputs, loss=loss, prior=prior,
+        records=records, outputs=outputs, loss=loss, prior=prior, columns=columns, output_columns=output_columns,
+        coordinates=coordinates, id_column=id_column, name_column=name_column, bounds=bounds,
     )  # fmt: skip
     given = {
         "cells": _cells(cells), "solver": solver, "time_limit": time_limit, "refine": refine, "scale": _scale(scale),

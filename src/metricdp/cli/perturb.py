@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from metricdp._point_names import printable
 from metricdp._validation import reject
-from metricdp.cli._console import errors, out, print_json, shown
+from metricdp.cli._console import errors, out, print_json, shown, warn
 from metricdp.cli._ledger import Beyond, LedgerFile, MaxEpsilon, StickyKm, refuse_without_ledger
 from metricdp.cli._problem import JsonFlag, MechanismFile
 from metricdp.errors import InvalidInputError
@@ -75,7 +75,7 @@ def perturb_command(
     )
     loaded = load(mechanism)
     opened = _ledger(ledger, max_epsilon=max_epsilon, beyond=beyond, sticky_km=sticky_km)
-    chosen: dict[str, Any] = {"resume": resume, "warn": _warn}
+    chosen: dict[str, Any] = {"resume": resume, "warn": warn}
     try:
         with opened as book, _bar() as progress:
             if Path(source).is_dir():
@@ -119,10 +119,6 @@ def _ledger(
 
 def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(text.split(","))
-
-
-def _warn(words: str) -> None:
-    errors.print(f"[bold yellow]warning:[/] {words}", highlight=False, soft_wrap=True)
 
 
 @contextmanager

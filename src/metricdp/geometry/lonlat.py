@@ -12,7 +12,19 @@ from metricdp._validation import FloatArray, finite_array, reject, table
 from metricdp.errors import InvalidInputError
 from metricdp.geometry.projection import Equirectangular
 
-__all__ = ["column_values", "degrees_of", "doubts", "in_degrees", "is_table", "projection_about"]
+__all__ = [
+    "REMEDY",
+    "column_values",
+    "degrees_of",
+    "doubts",
+    "in_degrees",
+    "is_table",
+    "look_like_degrees",
+    "projection_about",
+]
+
+# What to do about records far from the rest.
+REMEDY = "drop these records if they are mistakes"
 
 # WGS 84 with longitude first, which is what points in degrees are taken to be.
 _DEGREES = "OGC:CRS84"
@@ -22,6 +34,9 @@ _FAR = 6.0
 
 # Boxes wider than this are no city or region. Kilometres taken for degrees make such boxes.
 _WIDE_KM = 1000.0
+
+# Degrees of a region, and how many times its width a region's centre is away from the origin.
+_REGION = 5.0
 
 # Degrees around longitude 0, latitude 0, and around the poles, where data with another meaning often end up.
 _NULL_ISLAND, _POLAR = 1.0, 80.0
@@ -84,6 +99,22 @@ def in_degrees(parameter: str, lonlat: FloatArray) -> FloatArray:
         msg = f"`{parameter}` must be {rule}, got {count:,} of {len(lonlat):,} rows outside. {hint}"
         raise InvalidInputError(msg)
     return lonlat
+
+
+def look_like_degrees(points: FloatArray) -> bool:
+    """Whether unnamed numbers are probably longitudes and latitudes of a city or region.
+
+    They are in range, and their box is small and far from the origin. Kilometres about a centre surround the origin.
+
+    Examples
+    --------
+    >>> look_like_degrees(np.array([[24.9, 60.1], [25.0, 60.2]])), look_like_degrees(np.array([[0.0, 0.0], [4.0, 4.0]]))
+    (True, False)
+    """
+    if points.shape[1] != 2 or (np.abs(points) > (180, 90)).any():
+        return False
+    widest = float(np.ptp(points, axis=0).max())
+    return widest <= _REGION and float(np.hypot(*points.mean(axis=0))) > _REGION * widest
 
 
 def projection_about(lonlat: FloatArray, bounds: ArrayLike | None) -> tuple[Equirectangular, FloatArray | None]:
@@ -159,7 +190,7 @@ def _far_records(projection: Equirectangular, box_km: FloatArray, records: Float
     return (
         f"{count:,} of {len(records):,} records lie far from the rest: the box is {_size(sides)} with them and "
         f"{_size(without)} without. The guarantee covers the whole box, so a large one costs accuracy; "
-        f"drop these records if they are mistakes."
+        f"{REMEDY}."
     )
 
 

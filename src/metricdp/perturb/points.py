@@ -2,18 +2,135 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from metricdp._validation import FloatArray, reject
+from metricdp._places import LONGEST_TEXT
+from metricdp._validation import FloatArray, choice, reject
 from metricdp.errors import InvalidInputError
-from metricdp.perturb.columns import PointColumns
-from metricdp.perturb.copying import plain_values
+from metricdp.perturb import limits
+from metricdp.perturb.chunks import pieces
+from metricdp.perturb.columns import PointColumns, find_places, require_column
+from metricdp.perturb.copying import plain_values, why_not_plain
+from metricdp.perturb.formats import Source, open_source
+from metricdp.perturb.formats.base import as_text
 from metricdp.perturb.geometries import Mask, NotPoints, read_points
 
-__all__ = ["column_of", "points_of", "require_sound"]
+__all__ = ["PlacesFile", "column_of", "points_of", "read_places", "require_sound"]
+
+
+@dataclass(frozen=True)
+class PlacesFile:
+    """The places of a file.
+
+    points : (n, N) array, one row for each row of the file that has a point.
+    columns : where they were found, and whether they are longitude and latitude.
+    sure : whether names, types or the caller say so. Otherwise nothing is known but the values.
+    kept : (rows,) mask, which rows of the file have a point.
+    ids, names : values of the columns that were asked for, of the rows that have a point.
+    """
+
+    points: FloatArray
+    columns: PointColumns
+    sure: bool
+    kept: Mask
+    ids: list[Any] | None = None
+    names: list[str] | None = None
+
+    @property
+    def skipped(self) -> int:
+        """How many rows of the file have no point: null, empty or not a number."""
+        return int(len(self.kept) - np.count_nonzero(self.kept))
+
+
+def read_places(
+    path: str | Path,
+    columns: Sequence[str] | None = None,
+    coordinates: str | None = None,
+    *,
+    id_column: str | None = None,
+    name_column: str | None = None,
+) -> PlacesFile:
+    """Read all points of a file, of any format that `perturb_file` reads, with ids and names where they are asked for.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file; "-" is stdin, as CSV.
+    columns : sequence of str, optional
+        The columns of the point (longitude first), or one column of geometries. Guessed from names by default.
+    coordinates : "lonlat" or "projected", optional
+        What the numbers are: degrees, or plain coordinates such as kilometres.
+    id_column, name_column : str, optional
+        Columns that say what each place is called.
+    """
+    if coordinates is not None:
+        choice("coordinates", coordinates, ("lonlat", "projected"))
+    labels = {"id_column": id_column, "name_column": name_column}
+    wanted = {parameter: name for parameter, name in labels.items() if name is not None}
+    with open_source(path, with_others=bool(wanted)) as source:
+        found, sure = find_places(source.schema, columns, coordinates)
+        for parameter, name in wanted.items():
+            _require_label(parameter, source.schema, name, found)
+        points, kept, texts = _read_all(source, found, list(dict.fromkeys(wanted.values())))
+    if not kept.any():
+        raise reject("source", "a file with points", f"{len(kept):,} rows without any in {path}")
+    ids = None if id_column is None else _complete("id_column", texts[id_column])
+    names = None if name_column is None else ["" if one is None else str(one) for one in texts[name_column]]
+    return PlacesFile(points, found, sure, kept, ids, names)
+
+
+def _read_all(
+    source: Source, columns: PointColumns, others: list[str]
+) -> tuple[FloatArray, Mask, dict[str, list[Any]]]:
+    """Return all points, which rows have one, and for these rows the values of other columns."""
+    points, kept, rows = [], [], 0
+    texts: dict[str, list[Any]] = {name: [] for name in others}
+    for batch in source.batches(columns.names, others):
+        require_sound(batch, batch.schema.names, rows)
+        values, valid = points_of(batch, columns, rows)
+        valid = valid & np.isfinite(values).all(axis=1)
+        points.append(values[valid])
+        kept.append(valid)
+        if others:
+            chosen = batch.select(others).filter(pa.array(valid))
+            for piece in pieces(chosen, others, limits.BATCH_ROWS, limits.BATCH_BYTES):
+                for name in others:
+                    texts[name] += _labels(piece, name)
+        rows += len(batch)
+    n_axes = 2 if columns.geometry else len(columns.names)
+    return np.concatenate([np.empty((0, n_axes)), *points]), np.concatenate([np.empty(0, dtype=np.bool_), *kept]), texts
+
+
+def _labels(batch: pa.RecordBatch, name: str) -> list[Any]:
+    """Return the values of a column. Long texts, which may stand in every row, are refused before they add up."""
+    values = as_text(pa.Table.from_batches([batch.select([name])]))
+    labels = [one for chunk in values.column(0).chunks for one in plain_values(chunk).to_pylist()]
+    if any(isinstance(one, str) and len(one) > LONGEST_TEXT for one in labels):
+        raise reject(
+            name, f"texts of at most {LONGEST_TEXT} characters where places are called by them", "a longer one"
+        )
+    return labels
+
+
+def _require_label(parameter: str, schema: pa.Schema, name: str, points: PointColumns) -> None:
+    require_column(parameter, schema.names, name)
+    reason = "the point" if name in points.names else why_not_plain(schema.field(name))
+    if reason is not None:
+        raise reject(parameter, "a column of texts or numbers", f"{name!r}, which holds {reason}")
+
+
+def _complete(parameter: str, values: list[Any]) -> list[Any]:
+    missing = [row for row, one in enumerate(values) if one is None]
+    if missing:
+        got = f"none in {len(missing):,} of {len(values):,} rows with a point, the first of them row {missing[0] + 1:,}"
+        raise reject(parameter, "a value for every place", got)
+    return values
 
 
 def points_of(batch: pa.RecordBatch, columns: PointColumns, first_row: int = 0) -> tuple[FloatArray, Mask]:
