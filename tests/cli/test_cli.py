@@ -146,7 +146,7 @@ def test_certify_fails_with_exit_code_1_on_a_mechanism_that_is_not_private(mecha
         (["--records", "records.csv", "--epsilon", "1"], "There are no outputs: give a `--city`"),
         (
             ["--records", "broken.csv", "--outputs", "outputs.csv", "--epsilon", "1"],
-            "row 3, column 'y': a cell that should be a number is none",
+            "row 2, column 'y': a cell that should be a number is none",
         ),
         (
             ["--records", "empty.csv", "--outputs", "outputs.csv", "--epsilon", "1"],

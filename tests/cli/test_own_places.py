@@ -142,7 +142,9 @@ def test_compare_reads_the_same_places(folder):
     )  # fmt: skip
     assert answer.returncode == 0, answer.stderr
     wanted = mdp.Problem.from_lonlat(PEOPLE, STOPS)
-    assert json.loads(answer.stdout)[0]["loss"] == pytest.approx(mdp.fit(wanted, 2.0, "em").expected_loss(wanted), rel=1e-6)
+    assert json.loads(answer.stdout)[0]["loss"] == pytest.approx(
+        mdp.fit(wanted, 2.0, "em").expected_loss(wanted), rel=1e-6
+    )
 
 
 @pytest.fixture(scope="module")
