@@ -20,7 +20,8 @@ class SolverError(RuntimeError):
 class NotCertified(RuntimeError):  # noqa: N818 - the name is part of the public interface
     """A mechanism could not be shown to keep its claim.
 
-    certificate : what was found instead of a proof.
+    certificate : what was found instead of a proof, a `metricdp.Certificate`; its `worst_where` has the pair of points
+        that breaks the claim, where one was found.
     """
 
     def __init__(self, message: str, certificate: Any = None) -> None:

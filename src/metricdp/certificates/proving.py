@@ -14,7 +14,10 @@ from metricdp.errors import NotCertified
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.families import families
 
-__all__ = ["Certificate", "Metres", "certify", "require_proof"]
+__all__ = ["ADVICE", "Certificate", "Metres", "certify", "require_proof"]
+
+# What errors say last; the command line has words of its own for it.
+ADVICE = "Pass certify=False to study it all the same."
 
 # A claim per kilometre of the map passes for one on the ground only if distances differ by less than this factor.
 _LARGEST_UNCOUNTED = 1.01
@@ -46,7 +49,9 @@ class Certificate:
     claim : the statement, with its domain and its assumptions, in words.
     worst_ratio : for a proof, a bound on |ln z_k(x) − ln z_k(x')| / (ε (d_p(x, x') + r)) over the whole domain;
         otherwise the worst value found.
-    worst_where : where that is: points and output.
+    worst_where : where that is: `points`, and the `output` or, where noise decays too fast, the `noisy_point` that is
+        likelier from one of them. Empty where the bound is the same everywhere, and where a mechanism was refused for
+        its form, so that no pair shows it.
     checked : how many comparisons the proof or the search made.
     metres : the claim in metres on the Earth, for mechanisms with a projection whose claim was proved.
     """
@@ -103,9 +108,7 @@ def _proof_of(mechanism: Mechanism) -> Callable[[Mechanism], Finding] | None:
     return None
 
 
-def require_proof(
-    mechanism: Mechanism, subject: str, advice: str = "Pass certify=False to study it all the same."
-) -> Certificate:
+def require_proof(mechanism: Mechanism, subject: str, advice: str = ADVICE) -> Certificate:
     """Return the certificate of a mechanism, or raise `NotCertified`; every demand for a proof comes here.
 
     subject : what the error is about, a method or a file.

@@ -80,7 +80,7 @@ def _place(where: dict[str, Any]) -> str:
     if not where:
         return ""  # a bound that is the same everywhere
     points = " and ".join("(" + ", ".join(f"{x:.10g}" for x in point) + ")" for point in where["points"])
-    return f" at {points}, output {where['output']}"
+    return f" at {points}, output {where['output']}" if "output" in where else f" at {points}"
 
 
 def _box(contents: Contents) -> str:

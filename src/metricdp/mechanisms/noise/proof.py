@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 from metricdp.certificates.claims import Finding, proved, refused
 from metricdp.geometry.lattice import coarsest_step
@@ -20,8 +21,8 @@ def prove(mechanism: NoisyMechanism) -> Finding:
         return Finding(holds=False, claim=claim, worst_ratio=math.inf, worst_where={}, checked=1)
     ratio = noise.rate / (mechanism.plane_epsilon * Fraction(step))
     if ratio > 1:
-        claim = refused(mechanism, f"the noise decays at {float(ratio):.6g} of epsilon.")
-        return Finding(holds=False, claim=claim, worst_ratio=float(ratio), worst_where={}, checked=1)
+        claim = refused(mechanism, f"the noise decays at {float(ratio):.6g} of epsilon; the pair shown violates it.")
+        return Finding(holds=False, claim=claim, worst_ratio=float(ratio), worst_where=_corners(mechanism), checked=1)
     reason = (
         "Points are rounded to a lattice, and noise of that lattice is added whose probabilities are proportional to "
         f"exp(-{float(noise.rate / Fraction(step)):.6g} d), {float(ratio):.6g} of epsilon; it "
@@ -30,3 +31,9 @@ def prove(mechanism: NoisyMechanism) -> Finding:
     )
     claim = proved(mechanism, reason)
     return Finding(holds=True, claim=claim, worst_ratio=float(ratio), worst_where={}, checked=1)
+
+
+def _corners(mechanism: NoisyMechanism) -> dict[str, Any]:
+    """Return two points between which the noisy point, at the first of them, is as much likelier as noise allows."""
+    points = mechanism.snap(mechanism.bounds).tolist()
+    return {"points": points, "noisy_point": points[0]}
