@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from metricdp._cards import Card
 from metricdp._places import PlaceIds, checked_ids, checked_names
 from metricdp._validation import FloatArray, finite_array, freeze_arrays, norm_order, reject, table, unit_sum
 from metricdp.errors import InvalidInputError
@@ -186,6 +187,22 @@ class Problem:
 
     def __repr__(self) -> str:
         return f"Problem(records={self.n_records}, outputs={self.n_outputs}, axes={self.n_axes}, p={self.p:g})"
+
+    def _repr_html_(self) -> str:
+        """Return the card that notebooks show."""
+        box = " x ".join(f"[{low:.6g}, {high:.6g}]" for low, high in self.bounds.T)
+        rows = (
+            ("records", f"{self.n_records:,}"),
+            ("outputs", f"{self.n_outputs:,}"),
+            (
+                "distance",
+                f"p = {self.p:g}, {'coordinates without a unit' if self.projection is None else 'kilometres'}",
+            ),
+            ("box", box),
+            ("loss without privacy", f"{self.floor:.6g}"),
+            ("loss of a uniform choice", f"{self.uniform_loss:.6g}"),
+        )
+        return Card("Problem", rows).html()
 
     @property
     def n_records(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from metricdp._cards import Card
 from metricdp._chunks import NUMBERS_AT_ONCE, chunks
 from metricdp._validation import FloatArray, integer, reject, table
 from metricdp.auditing.draws import mechanism_rounding, non_negative, refuse_noise
@@ -83,6 +84,18 @@ class Audit:
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, for files and `--json`."""
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        """Return the card that notebooks show."""
+        worst = self.worst_pair
+        rows = (
+            ("claimed", f"ε = {self.epsilon:g}, p = {self.p:g}"),
+            ("violations", f"{self.violation_ratio:.4%} of {self.compared:,} comparisons"),
+            ("worst ratio", f"{self.max_ratio:.6g} of ε"),
+            ("worst pair", f"{worst['points']}, {worst['distance']:.6g} apart, output {worst['output']}"),
+            ("seconds", f"{self.seconds:.2f}"),
+        )
+        return Card(f"Audit: {'a violation was found' if self.max_ratio > 1 else 'no violation found'}", rows).html()
 
 
 def audit(

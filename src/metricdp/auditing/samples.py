@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainccinv, betaincinv
 
+from metricdp._cards import Card
 from metricdp._chunks import NUMBERS_AT_ONCE, chunks
 from metricdp._validation import FloatArray, checked_box, finite_array, fraction, integer, norm_order, positive, reject
 from metricdp.auditing.draws import (
@@ -79,6 +80,19 @@ class SampleAudit:
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, for files and `--json`."""
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        """Return the card that notebooks show."""
+        worst = self.worst_pair
+        seen = " and ".join(f"{count:,}" for count in worst["seen"])
+        rows = (
+            ("claimed", f"ε = {self.epsilon:g}, p = {self.p:g}"),
+            ("shown by draws", f"ε ≥ {self.epsilon_lower:.6g} with confidence {100 * self.confidence:.6g}%"),
+            ("worst pair", f"{worst['points']}, {worst['distance']:.6g} apart"),
+            ("event", f"outputs {worst['event']}, seen {seen} times in {worst['draws']:,} draws each"),
+            ("draws", f"{self.samples:,} in {self.seconds:.2f} s"),
+        )
+        return Card(f"Audit by samples: {'violated' if self.violates else 'consistent'}", rows).html()
 
 
 def audit_samples(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from metricdp._cards import Card
 from metricdp._validation import reject
 from metricdp.certificates.claims import Finding, at_least, refused
 from metricdp.errors import NotCertified
@@ -69,6 +70,18 @@ class Certificate:
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, for files and `--json`."""
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        """Return the card that notebooks show."""
+        rows = [
+            ("claim", self.claim),
+            ("worst ratio", f"{self.worst_ratio:.6g} of ε"),
+            *((name.replace("_", " "), str(value)) for name, value in self.worst_where.items()),
+            ("checked", f"{self.checked:,} comparisons in {self.seconds:.2f} s"),
+        ]
+        if self.metres is not None:
+            rows.insert(1, ("in metres", self.metres.statement))
+        return Card(f"Certificate: {'proved' if self.holds else 'not proved'}", tuple(rows)).html()
 
 
 def certify(mechanism: Mechanism) -> Certificate:
