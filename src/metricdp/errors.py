@@ -2,7 +2,10 @@
 
 from typing import Any
 
-__all__ = ["InvalidInputError", "NotCertified", "ProblemTooLargeError", "SolverError"]
+__all__ = ["ADVICE", "InvalidInputError", "NotCertified", "ProblemTooLargeError", "SolverError"]
+
+# What `NotCertified` says last; the command line has words of its own for it.
+ADVICE = "Pass certify=False to study it all the same."
 
 
 class InvalidInputError(ValueError):

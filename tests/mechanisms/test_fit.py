@@ -174,9 +174,9 @@ def test_a_fit_proves_what_it_returns_once(monkeypatch, method):
     proved = []
     proof_of = proving._proof_of
 
-    def counted(kind):
-        proved.append(kind)
-        return proof_of(kind)
+    def counted(mechanism):
+        proved.append(mechanism.kind)
+        return proof_of(mechanism)
 
     monkeypatch.setattr(proving, "_proof_of", counted)
     options = {"time_limit": 1} if method == "auto" else {}
@@ -190,9 +190,9 @@ def test_auto_takes_the_best_that_is_proved(monkeypatch):
     best = mdp.fit(problem, 1.0, time_limit=1)
     proof_of = proving._proof_of
 
-    def without_the_best(kind):
-        prove = proof_of(kind)
-        return (lambda mechanism: replace(prove(mechanism), holds=False)) if kind == best.kind else prove
+    def without_the_best(mechanism):
+        prove = proof_of(mechanism)
+        return (lambda given: replace(prove(given), holds=False)) if mechanism.kind == best.kind else prove
 
     monkeypatch.setattr(proving, "_proof_of", without_the_best)
     second = mdp.fit(problem, 1.0, time_limit=1)

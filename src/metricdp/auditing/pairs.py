@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from metricdp._cards import Card
 from metricdp._chunks import NUMBERS_AT_ONCE, chunks
+from metricdp._log import LOG
 from metricdp._validation import FloatArray, integer, reject, table
 from metricdp.auditing.draws import mechanism_rounding, non_negative, refuse_noise
 from metricdp.geometry.grid import Grid
@@ -163,6 +164,7 @@ def audit(
     sampled = [tallies[kind] for kind in ("random", "near", "border")]
     worst = max((one for tally in tallies.values() for one in tally.worst), key=lambda one: one.ratio)
     compared = sum(tally.compared for tally in sampled)
+    LOG.info("audited %r: %d comparisons in %.2f s", mechanism, compared, time.perf_counter() - started)
     return Audit(
         violation_ratio=sum(tally.violations for tally in sampled) / max(compared, 1),
         max_ratio=worst.ratio,

@@ -13,6 +13,7 @@ from scipy.special import betainccinv, betaincinv
 
 from metricdp._cards import Card
 from metricdp._chunks import NUMBERS_AT_ONCE, chunks
+from metricdp._progress import Tell, told
 from metricdp._validation import FloatArray, checked_box, finite_array, fraction, integer, norm_order, positive, reject
 from metricdp.auditing.draws import (
     Counts,
@@ -108,7 +109,7 @@ def audit_samples(
     confidence: float = 0.999,
     rng: RandomSource | None = None,
     seed: int = 0,
-    progress: Callable[[float, str], None] | None = None,
+    progress: Tell | bool | None = None,
 ) -> SampleAudit:
     """Bound ε from below by what a sampler does, knowing nothing of how it does it.
 
@@ -138,8 +139,9 @@ def audit_samples(
         Where a mechanism's draws come from: `InsecureSeed` makes them repeatable.
     seed : int
         Decides which points the search visits.
-    progress : callable, optional
-        Told the share done and what is going on.
+    progress : callable, bool or None
+        Told the share done and what is going on. By default a terminal or a notebook shows a bar after two seconds;
+        True shows it at once, False never.
 
     Guarantee
     ---------
@@ -179,18 +181,18 @@ def audit_samples(
     order = norm_order(claim(sampler, "p", p))
     draws = Draws(sampler, integer("n_outputs", claim(sampler, "n_outputs", n_outputs), 1), rng)
     level = 1 - fraction("confidence", confidence)
-    tell = progress or (lambda _share, _words: None)
     given = None if pairs is None else _pairs(pairs, order)
     box = _box(sampler, bounds, given)
     metric = _Metric(order, _rounding(sampler, rounding, box, order), _kappa(sampler))
-    if given is None:
-        half = integer("samples", samples, 4 * len(_CLOUD) * _CLOUD[0]) // 2
-        chosen = _Search(draws, box, metric, np.random.default_rng(integer("seed", seed, 0))).run(half, tell)
-    else:
-        half = integer("samples", samples, 8 * len(given)) // 2
-        chosen = _choose(draws, given, metric, half)
-    tell(0.5, "confirming")
-    confirmed = _confirm(draws, chosen, metric, half, level)
+    least = 4 * len(_CLOUD) * _CLOUD[0] if given is None else 8 * len(given)
+    half = integer("samples", samples, least) // 2
+    with told(progress, "auditing") as tell:
+        if given is None:
+            chosen = _Search(draws, box, metric, np.random.default_rng(integer("seed", seed, 0))).run(half, tell)
+        else:
+            chosen = _choose(draws, given, metric, half)
+        tell(0.5, "confirming")
+        confirmed = _confirm(draws, chosen, metric, half, level)
     worst = max(confirmed, key=lambda one: one["epsilon_lower"])
     return SampleAudit(
         epsilon_lower=worst["epsilon_lower"],

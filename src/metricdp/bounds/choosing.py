@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 
+from metricdp._log import LOG
+from metricdp._progress import Tell, told
 from metricdp._validation import choice, positive, reject
 from metricdp.bounds.base import BoundOptions, floor_bound
 from metricdp.bounds.paper import paper_bound
 from metricdp.bounds.tight import tight_bound
 from metricdp.geometry.earth import distortion
-from metricdp.mechanisms.options import ProgressCallback
 from metricdp.problem import Problem
 
 __all__ = ["BOUNDS", "lower_bound"]
@@ -33,7 +35,7 @@ def lower_bound(
     seed: int = 0,
     solver: str = "auto",
     time_limit: float | None = None,
-    progress: ProgressCallback | None = None,
+    progress: Tell | bool | None = None,
 ) -> float:
     """Return a number that the expected loss of no (ε, d_p)-mDP mechanism on the box can fall below.
 
@@ -81,13 +83,17 @@ def lower_bound(
     if problem.projection is not None:
         budget *= distortion(problem.projection, problem.bounds).stretch
     bound = BOUNDS[choice("kind", kind, tuple(BOUNDS))]
-    options = BoundOptions(
-        cells=cells,
-        solver=solver,
-        time_limit=time_limit,
-        progress=progress,
-        clusters=clusters,
-        neighbours=neighbours,
-        seed=seed,
-    )
-    return bound(problem, budget, options)
+    started = time.perf_counter()
+    with told(progress, "lower bound") as tell:
+        options = BoundOptions(
+            cells=cells,
+            solver=solver,
+            time_limit=time_limit,
+            progress=tell,
+            clusters=clusters,
+            neighbours=neighbours,
+            seed=seed,
+        )
+        found = bound(problem, budget, options)
+    LOG.info("lower bound %r at ε = %s: %.6g in %.2f s", kind, epsilon, found, time.perf_counter() - started)
+    return found

@@ -9,9 +9,9 @@ import typer
 from rich.text import Text
 
 from metricdp._version import __version__
-from metricdp.cli._commands import COMMANDS, LazyGroup
-from metricdp.cli._console import errors
-from metricdp.errors import InvalidInputError, NotCertified, SolverError
+from metricdp.cli._commands import COMMANDS, LazyGroup, Quiet, Verbose
+from metricdp.cli._console import errors, volume
+from metricdp.cli._failures import MENDABLE, PROGRAM, WRONG_INPUT, in_words, run_with_json_errors, wants_json
 
 __all__ = ["app", "main"]
 
@@ -36,9 +36,12 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
     ] = False,
+    verbose: Verbose = 0,
+    quiet: Quiet = False,
 ) -> None:
     """Design, certify and run metric-differential-privacy mechanisms."""
     del version  # its callback has dealt with it
+    volume.turn(verbose, quiet=quiet)
 
 
 def _listed() -> None:
@@ -50,9 +53,12 @@ for _name, (_, _line) in COMMANDS.items():
 
 
 def main() -> None:
-    """Run the command line; an error that a user can mend is one line on stderr, not a traceback."""
+    """Run the command line; an error that a user can mend is one line on stderr, or with `--json` one document."""
+    volume.reset()
     try:
-        app()
-    except (InvalidInputError, NotCertified, SolverError, OSError, ModuleNotFoundError) as error:
-        errors.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
-        sys.exit(2)
+        if wants_json(sys.argv[1:]):
+            sys.exit(run_with_json_errors(app))
+        app(prog_name=PROGRAM)
+    except MENDABLE as error:
+        errors.print(Text.assemble(("error: ", "bold red"), in_words(error)), soft_wrap=True)
+        sys.exit(WRONG_INPUT)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import pkgutil
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperArgument, TyperGroup
 
-from metricdp.cli._console import named_as
+from metricdp.cli._console import named_as, volume
 
-__all__ = ["COMMANDS", "LazyGroup"]
+__all__ = ["COMMANDS", "LazyGroup", "Quiet", "Verbose"]
 
 # By name: where the command is, as "module:function" or "module:app", and the line that `metricdp --help` shows.
 COMMANDS = {
@@ -75,6 +75,7 @@ def _imported(name: str) -> Any:
     command = typer.main.get_group(group).commands[name]
     for one in getattr(command, "commands", {name: command}).values():
         one.callback = _speaking_of_options(one.callback, one.params)
+        one.params.extend(typer.main.get_command(_volume).params)
     return command
 
 
@@ -82,12 +83,26 @@ def _nothing() -> None:
     pass
 
 
+# Options that every command has, in the group of all commands too.
+Verbose = Annotated[
+    int, typer.Option("--verbose", "-v", count=True, show_default=False, help="Say what is going on; -vv says more.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no warnings.")]
+_volume = typer.Typer(add_completion=False)
+
+
+@_volume.command()
+def _listen(*, verbose: Verbose = 0, quiet: Quiet = False) -> None:
+    """Stand for any command: its parameters are given to all of them."""
+
+
 def _speaking_of_options(callback: Callable[..., Any], parameters: list[Any]) -> Callable[..., Any]:
     shown = {one.name: _as_typed(one) for one in parameters}
     shown |= {other: shown[own] for own, other in _OTHER_NAMES.items() if own in shown}
 
     @functools.wraps(callback)
-    def speaking(*args: Any, **kwargs: Any) -> Any:
+    def speaking(*args: Any, verbose: int = 0, quiet: bool = False, **kwargs: Any) -> Any:
+        volume.turn(verbose, quiet=quiet)
         with named_as(shown):
             return callback(*args, **kwargs)
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from metricdp._cards import visible
+from metricdp._log import LOG
+from metricdp._progress import Tell, TellRows, told, told_rows
 from metricdp.errors import InvalidInputError
 
-if TYPE_CHECKING:
-    from metricdp.mechanisms.options import ProgressCallback
-
-__all__ = ["errors", "in_options", "named_as", "note", "out", "print_json", "progress_bar", "shown", "warn"]
+__all__ = ["errors", "in_options", "named_as", "note", "out", "print_json", "progress_bar", "rows_bar", "volume", "warn"]
 
 out = Console()
 errors = Console(stderr=True)
@@ -40,36 +40,59 @@ def _plain(value: Any) -> Any:
     return value
 
 
+class _Volume:
+    """How much is said on stderr beside errors: `-v` adds the log, `-q` takes away progress and warnings."""
+
+    def __init__(self) -> None:
+        self.quiet = False
+        self._handler = _OnConsole()
+
+    def reset(self) -> None:
+        """Go back to what is said without options."""
+        self.quiet = False
+        LOG.removeHandler(self._handler)
+
+    def turn(self, verbose: int, *, quiet: bool) -> None:
+        """Turn up by `-v`, which may be given twice, or down by `-q`."""
+        if verbose and quiet:
+            raise InvalidInputError("`--verbose` and `--quiet` exclude each other; leave one of them out.")
+        self.quiet = self.quiet or quiet
+        if verbose:
+            LOG.addHandler(self._handler)
+            LOG.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
+
+
+class _OnConsole(logging.Handler):
+    """Prints records where a bar is drawn, so that they appear above it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one line."""
+        errors.print(Text(visible(record.getMessage()), "dim"), soft_wrap=True)
+
+
+volume = _Volume()
+
+
 def warn(words: str) -> None:
-    """Say on stderr what looks wrong."""
-    errors.print(Text.assemble(("warning: ", "bold yellow"), words), soft_wrap=True)
+    """Say on stderr what looks wrong, unless `-q` was given."""
+    if not volume.quiet:
+        errors.print(Text.assemble(("warning: ", "bold yellow"), visible(words)), soft_wrap=True)
 
 
 def note(words: str) -> None:
-    """Say on stderr what was assumed or left out."""
-    errors.print(Text.assemble(("note: ", "bold"), words), soft_wrap=True)
+    """Say on stderr what was assumed or left out, unless `-q` was given."""
+    if not volume.quiet:
+        errors.print(Text.assemble(("note: ", "bold"), visible(words)), soft_wrap=True)
 
 
-def shown(bar: Progress) -> AbstractContextManager[object]:
-    """Show a bar on a terminal while the block runs; in a log it would leave empty lines."""
-    return bar if errors.is_terminal else nullcontext()
+def progress_bar(title: str) -> AbstractContextManager[Tell]:
+    """Show a bar on a terminal if work takes long; yields the callback that `fit` takes as `progress`."""
+    return told(False if volume.quiet else None, title, errors)
 
 
-@contextmanager
-def progress_bar(title: str) -> Iterator[ProgressCallback]:
-    """Show a bar on a terminal while work goes on; yields the callback that `fit` takes as `progress`."""
-    bar = Progress(
-        TextColumn(title),
-        BarColumn(),
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=errors,
-        transient=True,
-    )
-    with shown(bar):
-        task = bar.add_task("", total=1.0)
-        yield lambda fraction, words: bar.update(task, completed=fraction, description=words)
+def rows_bar(title: str) -> AbstractContextManager[TellRows]:
+    """Show a bar on a terminal if work on points takes long; yields the callback that `perturb_file` takes."""
+    return told_rows(False if volume.quiet else None, title, errors)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import typer
 from metricdp import cities
 from metricdp._validation import reject
 from metricdp.cities import RoadNetwork
+from metricdp.cli import _completion
 from metricdp.cli._console import named_as
 from metricdp.cli._problem_files import Files, own_places, read_problem
 from metricdp.errors import InvalidInputError
@@ -44,11 +45,24 @@ ProblemFile = Annotated[
     Path | None,
     typer.Argument(help="An .npz with arrays records, outputs and optionally loss, prior, bounds."),
 ]
-City = Annotated[str | None, typer.Option(help="A city by name, or the path of a network: see `metricdp cities`.")]
+City = Annotated[
+    str | None,
+    typer.Option(
+        help="A city by name, or the path of a network: see `metricdp cities`.",
+        autocompletion=_completion.one_of(_completion.cities),
+    ),
+]
 NOutputs = Annotated[int, typer.Option("--n-outputs", help="Places of the city that may be reported.")]
 NTasks = Annotated[int, typer.Option("--n-tasks", help="Places of the city that people travel to.")]
 Seed = Annotated[int, typer.Option(help="Which outputs and tasks are drawn.")]
-Norm = Annotated[float, typer.Option("--p", help="Order of the norm that measures distance: 1, 2, inf, …")]
+Norm = Annotated[
+    float,
+    typer.Option(
+        "--p",
+        help="Order of the norm that measures distance: 1, 2, inf, …",
+        autocompletion=_completion.one_of("1", "2", "inf"),
+    ),
+]
 Records = Annotated[
     Path | None, typer.Option(help="File of records, of any format that `perturb` reads; instead of an .npz.")
 ]
@@ -56,14 +70,24 @@ Outputs = Annotated[
     str | None,
     typer.Option(help="File of places to report; or cells: h3:8, geohash:6, square:500m. Also with --city."),
 ]
-Loss = Annotated[str | None, typer.Option(help="euclidean, squared, or a CSV (records x outputs).")]
+Loss = Annotated[
+    str | None,
+    typer.Option(
+        help="euclidean, squared, or a CSV (records x outputs).",
+        autocompletion=_completion.one_of("euclidean", "squared"),
+    ),
+]
 Prior = Annotated[Path | None, typer.Option(help="CSV with one weight per record.")]
 Columns = Annotated[
     str | None, typer.Option(help="Columns of the point in --records: lon,lat or x,y or geometry. Guessed by default.")
 ]
 OutputColumns = Annotated[str | None, typer.Option(help="The same for --outputs.")]
 Coordinates = Annotated[
-    str | None, typer.Option(help="lonlat (degrees) or projected (plain coordinates, km). Guessed by default.")
+    str | None,
+    typer.Option(
+        help="lonlat (degrees) or projected (plain coordinates, km). Guessed by default.",
+        autocompletion=_completion.one_of("lonlat", "projected"),
+    ),
 ]
 IdColumn = Annotated[str | None, typer.Option(help="Column of --outputs with the ids that reports carry.")]
 NameColumn = Annotated[str | None, typer.Option(help="Column of --outputs with names for people.")]

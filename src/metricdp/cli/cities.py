@@ -9,6 +9,8 @@ import typer
 
 from metricdp import cities
 from metricdp._validation import reject
+from metricdp.cli._completion import cities as cities_by_name
+from metricdp.cli._completion import one_of
 from metricdp.cli._console import out, print_json
 from metricdp.cli._problem import JsonFlag
 
@@ -29,7 +31,10 @@ def list_command(*, as_json: JsonFlag = False) -> None:
 
 @cities_app.command("info")
 def info_command(
-    city: Annotated[str, typer.Argument(help="A name, or the path of a network.")],
+    city: Annotated[
+        str,
+        typer.Argument(help="A name, or the path of a network.", autocompletion=one_of(cities_by_name)),
+    ],
     *,
     as_json: JsonFlag = False,
 ) -> None:

@@ -11,6 +11,7 @@ import typer
 from metricdp._validation import reject
 from metricdp.cities import RoadNetwork
 from metricdp.cities.helsinki import cache_folder
+from metricdp.cli import _completion
 from metricdp.cli import _problem as options
 from metricdp.cli._console import out, print_json, progress_bar
 from metricdp.experiments.comparing import compare
@@ -32,7 +33,10 @@ def compare_command(
     epsilons: Annotated[str, typer.Option(help="Budgets: 0.2,0.4 or 0.2:1.6:0.2.")],
     methods: Annotated[
         str | None,
-        typer.Option(help=f"Some of: {','.join(METHODS)}; and mechanism files. All of the former by default."),
+        typer.Option(
+            help=f"Some of: {','.join(METHODS)}; and mechanism files. All of the former by default.",
+            autocompletion=_completion.some_of(_completion.methods, _completion.mechanism_files),
+        ),
     ] = None,
     city: options.City = None,
     n_outputs: options.NOutputs = 20,

@@ -11,6 +11,7 @@ import typer
 
 from metricdp._validation import choice, reject
 from metricdp.cli import _problem as options
+from metricdp.cli._completion import methods, one_of
 from metricdp.cli._console import out, print_json, progress_bar
 from metricdp.errors import InvalidInputError
 from metricdp.mechanisms.base import Mechanism
@@ -29,7 +30,9 @@ def fit_command(
     *,
     epsilon: Annotated[float, typer.Option(help="Privacy budget per unit of distance; smaller is more private.")],
     out_file: Annotated[Path, typer.Option("--out", help="Where to write the mechanism.")] = Path("mechanism.mdp"),
-    method: Annotated[str, typer.Option(help=f"One of: {', '.join(METHODS)}.")] = "auto",
+    method: Annotated[
+        str, typer.Option(help=f"One of: {', '.join(METHODS)}.", autocompletion=one_of(methods))
+    ] = "auto",
     city: options.City = None,
     n_outputs: options.NOutputs = 20,
     n_tasks: options.NTasks = 50,
@@ -47,12 +50,19 @@ def fit_command(
     bounds: options.Bounds = None,
     cells: Annotated[str | None, typer.Option(help="Cells per axis: 16, or 15,16.")] = None,
     solver: Annotated[
-        str | None, typer.Option(help=f"auto, or an engine that the method can use, of: {_ENGINES}.")
+        str | None,
+        typer.Option(
+            help=f"auto, or an engine that the method can use, of: {_ENGINES}.",
+            autocompletion=one_of("auto", *_ENGINES.split(", ")),
+        ),
     ] = None,
     time_limit: Annotated[float | None, typer.Option(help="Seconds; the best certified answer by then.")] = None,
     refine: Annotated[bool | None, typer.Option("--refine", help="Descend on the true loss (AIPO).")] = None,
     scale: Annotated[
-        str | None, typer.Option(help="Share of epsilon that AIPO may spend: up to 1, or certified.")
+        str | None,
+        typer.Option(
+            help="Share of epsilon that AIPO may spend: up to 1, or certified.", autocompletion=one_of("certified")
+        ),
     ] = None,
     as_json: options.JsonFlag = False,
 ) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from metricdp._point_names import printable
 from metricdp._validation import reject
-from metricdp.cli._console import errors, out, print_json, shown, warn
+from metricdp.cli._completion import one_of
+from metricdp.cli._console import errors, out, print_json, rows_bar, warn
 from metricdp.cli._ledger import Beyond, LedgerFile, MaxEpsilon, StickyKm, refuse_without_ledger
 from metricdp.cli._problem import JsonFlag, MechanismFile
 from metricdp.errors import InvalidInputError
@@ -21,7 +20,6 @@ from metricdp.files.reading import load
 from metricdp.ledger.budgets import Ledger
 from metricdp.perturb.folder import perturb_folder
 from metricdp.perturb.formats import STANDARD
-from metricdp.perturb.job import Progress as Callback
 from metricdp.perturb.job import perturb_file
 from metricdp.perturb.options import Options
 from metricdp.perturb.summary import Summary
@@ -41,13 +39,22 @@ def perturb_command(
         str | None, typer.Option(help="Columns of the point: lon,lat or x,y or geometry. Guessed by default.")
     ] = None,
     coordinates: Annotated[
-        str | None, typer.Option(help="lonlat (degrees) or projected (the mechanism's own, km). Guessed by default.")
+        str | None,
+        typer.Option(
+            help="lonlat (degrees) or projected (the mechanism's own, km). Guessed by default.",
+            autocompletion=one_of("lonlat", "projected"),
+        ),
     ] = None,
     copy: Annotated[
         str | None,
         typer.Option(help="Other columns to copy: id,time, or all (all numbers and texts; see the docs first)."),
     ] = None,
-    outside: Annotated[str, typer.Option(help="Points outside the box: clamp, drop or error.")] = Options.outside,
+    outside: Annotated[
+        str,
+        typer.Option(
+            help="Points outside the box: clamp, drop or error.", autocompletion=one_of("clamp", "drop", "error")
+        ),
+    ] = Options.outside,
     keep_input: Annotated[
         bool, typer.Option("--keep-input", help="Copy the true coordinates too. The output is then not private.")
     ] = Options.keep_input,
@@ -77,7 +84,7 @@ def perturb_command(
     opened = _ledger(ledger, max_epsilon=max_epsilon, beyond=beyond, sticky_km=sticky_km)
     chosen: dict[str, Any] = {"resume": resume, "warn": warn}
     try:
-        with opened as book, _bar() as progress:
+        with opened as book, rows_bar("perturbing") as progress:
             if Path(source).is_dir():
                 summary = perturb_folder(
                     loaded, source, target, options, ledger=book, cluster=cluster, progress=progress, **chosen
@@ -119,29 +126,6 @@ def _ledger(
 
 def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(text.split(","))
-
-
-@contextmanager
-def _bar() -> Iterator[Callback]:
-    """Show on stderr how far the job is and how fast."""
-    bar = Progress(
-        TextColumn("perturbing"),
-        BarColumn(),
-        TextColumn("{task.fields[rows]:,} rows, {task.fields[speed]:,.0f} rows/s"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=errors,
-        transient=True,
-    )
-    with shown(bar):
-        task = bar.add_task("", total=None, rows=0, speed=0.0)
-
-        def progress(rows: int, fraction: float | None) -> None:
-            speed = rows / max(bar.tasks[0].elapsed or 0.0, 1e-9)
-            total = None if fraction is None else 1.0
-            bar.update(task, total=total, completed=fraction or 0.0, rows=rows, speed=speed)
-
-        yield progress
 
 
 def _show(summary: Summary, target: str) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from metricdp._validation import choice
+from metricdp.cli import _completion
 from metricdp.cli._console import errors, out, print_json
 from metricdp.cli._problem import JsonFlag, numbers
 from metricdp.experiments.engine.progress import board_on
@@ -19,14 +20,27 @@ __all__ = ["reproduce_command"]
 
 def reproduce_command(
     experiments: Annotated[
-        list[str] | None, typer.Argument(help=f"Some of: {', '.join(EXPERIMENTS)}; or all, which is the default.")
+        list[str] | None,
+        typer.Argument(
+            help=f"Some of: {', '.join(EXPERIMENTS)}; or all, which is the default.",
+            autocompletion=_completion.one_of(*EXPERIMENTS, "all"),
+        ),
     ] = None,
     *,
     cities: Annotated[
-        str | None, typer.Option(help="Names or paths, as `metricdp cities` knows them. [rome,london,nyc]")
+        str | None,
+        typer.Option(
+            help="Names or paths, as `metricdp cities` knows them. [rome,london,nyc]",
+            autocompletion=_completion.some_of(_completion.cities),
+        ),
     ] = None,
     epsilons: Annotated[str | None, typer.Option(help="Budgets per km. [0.2:1.6:0.2]")] = None,
-    methods: Annotated[str | None, typer.Option(help=f"Some of: {','.join(COMPARED)}. All by default.")] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Some of: {','.join(COMPARED)}. All by default.", autocompletion=_completion.some_of(*COMPARED)
+        ),
+    ] = None,
     repeats: Annotated[int, typer.Option(help="How often outputs and tasks are drawn; the paper's code has 20.")] = 1,
     workers: Annotated[
         int | None, typer.Option(help="Processes, fewer where memory is short. [as many as processors]")

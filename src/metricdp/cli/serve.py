@@ -13,6 +13,8 @@ from typing import Annotated
 import typer
 
 from metricdp import cities
+from metricdp.cli._completion import cities as cities_by_name
+from metricdp.cli._completion import one_of
 from metricdp.cli._console import errors, named_as, out, progress_bar
 from metricdp.cli._ledger import Beyond, LedgerFile, MaxEpsilon, StickyKm, refuse_without_ledger
 from metricdp.errors import InvalidInputError
@@ -46,7 +48,12 @@ def serve_command(
         bool, typer.Option("--probabilities", help="Answer /v1/probabilities; only for looking on your own machine.")
     ] = False,
     page: Annotated[bool, typer.Option("--page", help="Serve the page too; turns probabilities on.")] = False,
-    city: Annotated[str | None, typer.Option(help="City whose roads the page draws: see `metricdp cities`.")] = None,
+    city: Annotated[
+        str | None,
+        typer.Option(
+            help="City whose roads the page draws: see `metricdp cities`.", autocompletion=one_of(cities_by_name)
+        ),
+    ] = None,
     tiles: Annotated[str | None, typer.Option(help="Map tiles for the page: https://…/{z}/{x}/{y}.png.")] = None,
     cors: Annotated[list[str] | None, typer.Option(help="Origin of another page that may call the service.")] = None,
     allow_host: Annotated[

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from metricdp._log import LOG
+from metricdp._progress import Tell, told
 from metricdp._validation import choice, integer, positive, reject
 from metricdp.errors import SolverError
 from metricdp.experiments import estimates
@@ -20,7 +22,6 @@ from metricdp.experiments.engine.sweep import HERE, LOCAL, Guesses, sweep
 from metricdp.experiments.measuring import ComparisonJob, identity, measure
 from metricdp.experiments.own_methods import Compared, listed
 from metricdp.mechanisms.families import METHODS
-from metricdp.mechanisms.options import ProgressCallback
 from metricdp.problem import Problem
 
 __all__ = ["compare"]
@@ -42,7 +43,7 @@ def compare(
     pairs: int = 20_000,
     workers: int = 1,
     cache: str | os.PathLike[str] | None = None,
-    progress: ProgressCallback | None = None,
+    progress: Tell | bool | None = None,
 ) -> Comparison:
     """Return one row per method and ε, the library's methods and yours.
 
@@ -82,8 +83,9 @@ def compare(
         Folder for finished results: an interrupted comparison goes on where it stopped. Results are named by a hash of
         the problem, the options and the code that computed them, so that a changed method is computed again. Own
         functions are always computed again; own mechanisms are named by their contents.
-    progress : callable, optional
-        Called with the fraction done and a few words.
+    progress : callable, bool or None
+        Called with the fraction done and a few words. By default a terminal or a notebook shows a bar after two
+        seconds; True shows it at once, False never.
 
     Examples
     --------
@@ -99,19 +101,23 @@ def compare(
     processes = integer("workers", workers, 1)
     jobs = _jobs(problem, epsilons, methods, options or {}, clusters, pairs)
     size = estimates.Size.of(problem)
+    guesses = Guesses(partial(estimates.seconds, size=size), partial(estimates.gigabytes, size=size))
+    store = None if cache is None else shared_store(Path(cache))
     here = [job for job in jobs if job.own is not None and not job.own.sendable]
+    there = [job for job in jobs if job not in here]
     results: dict[str, Result] = {}
-    board = None if progress is None else _Reporter(progress, len(jobs))
-    for executor, some in ((HERE if processes == 1 else LOCAL, [job for job in jobs if job not in here]), (HERE, here)):
-        results |= sweep(
-            some,
-            partial(measure, problem),
-            guesses=Guesses(partial(estimates.seconds, size=size), partial(estimates.gigabytes, size=size)),
-            store=None if cache is None else shared_store(Path(cache)),
-            workers=processes,
-            executor=executor,
-            board=board,
-        )
+    with told(progress, "comparing") as tell:
+        board = _Reporter(tell, len(jobs))
+        for executor, some in ((HERE if processes == 1 else LOCAL, there), (HERE, here)):
+            results |= sweep(
+                some,
+                partial(measure, problem),
+                guesses=guesses,
+                store=store,
+                workers=processes,
+                executor=executor,
+                board=board,
+            )
     return _frame(jobs, results)
 
 
@@ -142,15 +148,16 @@ def _jobs(
 class _Reporter(Board):
     """Tells a callback which part of the jobs is done."""
 
-    def __init__(self, progress: ProgressCallback, total: int) -> None:
+    def __init__(self, progress: Tell, total: int) -> None:
         self.progress = progress
         self.done, self.total = 0, total
 
     def planned(self, jobs: Sequence[Job], kept: int, seconds: Callable[[Any], float], workers: int) -> None:  # noqa: ARG002
         self.done += kept
 
-    def finished(self, job: Job, seconds: float) -> None:  # noqa: ARG002 - only how many are done
+    def finished(self, job: Job, seconds: float) -> None:
         self.done += 1
+        LOG.info("compared %s in %.2f s", job.words, seconds)
         self.progress(self.done / self.total, job.words)
 
 

@@ -93,12 +93,12 @@ def _as_json(value: Any) -> Any:
 def measure(problem: Problem, job: ComparisonJob) -> Result:
     """Compute one cell; the reason under "error" where its method does not apply, or an own method fails."""
     if job.kind == "bound":
-        return {"lower_bound": lower_bound(problem, job.epsilon, kind=job.method, **job.options)}
+        return {"lower_bound": lower_bound(problem, job.epsilon, kind=job.method, progress=False, **job.options)}
     if job.own is not None:
         return _own_row(problem, job, job.own)
     started = time.perf_counter()
     try:
-        mechanism = fit(problem, job.epsilon, job.method, certify=False, **job.options)
+        mechanism = fit(problem, job.epsilon, job.method, certify=False, progress=False, **job.options)
     except (InvalidInputError, SolverError) as error:
         return {"error": str(error)}
     seconds = time.perf_counter() - started

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from metricdp._clock import Clock
+from metricdp._log import LOG
+from metricdp._progress import Tell, told
 from metricdp._validation import FloatArray, checked_box, choice, norm_order, positive, table
 from metricdp._version import __version__
 from metricdp.bounds.choosing import lower_bound
@@ -37,6 +39,9 @@ _LOSS_SECONDS = 0.5
 # Share of a time limit that is kept for the lower bound, where one is asked for.
 _BOUND_SHARE = 1 / 3
 
+# By whether a proof was asked for: there is one then, or an error.
+_PROVED = {True: "proved private", False: "without a proof"}
+
 
 def fit(
     problem: Problem,
@@ -45,6 +50,7 @@ def fit(
     *,
     certify: bool = True,
     bound_clusters: int | None = None,
+    progress: Tell | bool | None = None,
     **options: Any,
 ) -> Mechanism:
     """Design a mechanism for `problem` that is (ε, d_p)-mDP on the whole box.
@@ -64,6 +70,9 @@ def fit(
     bound_clusters : int, optional
         Also compute `metricdp.lower_bound` with this many clusters and put it into the report: how far from the best
         that any private mechanism with these outputs can do.
+    progress : callable, bool or None
+        Called with the fraction done and a few words. By default a terminal or a notebook shows a bar after two
+        seconds; True shows it at once, False never.
     **options
         See the options of the method. With a `time_limit` of T seconds, proof and lower bound included, the answer
         comes by 1.2 T + 2 seconds, and it is certified whatever T is. The lower bound has a third of T and is looser if
@@ -94,20 +103,22 @@ def fit(
         raise InvalidInputError(msg)
     budget = positive("epsilon", epsilon)
     chosen = METHODS[choice("method", method, tuple(METHODS))]
-    settings = _options(method, chosen.options, options)
     clock = Clock(options.get("time_limit"))
-    if bound_clusters is not None and clock.limit is not None:
-        settings = replace(settings, time_limit=(1 - _BOUND_SHARE) * clock.limit)
     ground = problem.projection is not None
-    designed = chosen.design(
-        problem, _on_the_map(problem.projection, problem.bounds, budget) if ground else budget, options=settings
-    )
+    plane_budget = _on_the_map(problem.projection, problem.bounds, budget) if ground else budget
+    LOG.info("fitting %s at ε = %s: %r", method, budget, problem)
+    with told(progress, f"fitting {method}") as tell:
+        settings = _options(method, chosen.options, options | _if_taken(chosen.options, progress=tell))
+        if bound_clusters is not None and clock.limit is not None:
+            settings = replace(settings, time_limit=(1 - _BOUND_SHARE) * clock.limit)
+        designed = chosen.design(problem, plane_budget, options=settings)
     candidates = designed if isinstance(designed, tuple) else (designed,)
     taken_over: dict[str, Any] = {"epsilon": budget, "distance": "ground"} if ground else {}
     taken_over |= {"output_ids": problem.output_ids, "output_names": problem.output_names}
     candidates = tuple(replace(one, **taken_over) for one in candidates)
     mechanism = _first_proved(candidates) if certify else candidates[0]
     mechanism = mechanism.with_report(library=__version__, **_loss_facts(mechanism, problem))
+    LOG.info("fitted %s in %.2f s, %s", mechanism.method, clock.spent, _PROVED[certify])
     return mechanism if bound_clusters is None else _with_bound(mechanism, problem, bound_clusters, clock)
 
 
@@ -203,7 +214,7 @@ def _on_the_map(projection: Projection, bounds: FloatArray, epsilon: float) -> f
 
 def _with_bound(mechanism: Mechanism, problem: Problem, clusters: int, clock: Clock) -> Mechanism:
     """Add to the report how far the mechanism is from the best possible."""
-    bound = lower_bound(problem, mechanism.epsilon, clusters=clusters, time_limit=clock.left)
+    bound = lower_bound(problem, mechanism.epsilon, clusters=clusters, time_limit=clock.left, progress=False)
     loss = mechanism.report["loss"]
     excess = loss / bound - 1 if bound > 0 else float("inf")
     words = (
@@ -211,6 +222,12 @@ def _with_bound(mechanism: Mechanism, problem: Problem, clusters: int, clock: Cl
         "with these outputs can do"
     )
     return mechanism.with_report(lower_bound=bound, optimality=words)
+
+
+def _if_taken(kind: type, **option: Any) -> dict[str, Any]:
+    """Return an option if the method has it."""
+    known = {one.name for one in fields(kind)}
+    return {name: value for name, value in option.items() if name in known}
 
 
 def _options(method: str, kind: type, given: dict[str, Any]) -> Any:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from metricdp._atomic import atomic_file
 from metricdp._dask import connected, finished
+from metricdp._progress import TellRows, told_rows
 from metricdp._validation import reject
 from metricdp.errors import InvalidInputError
 from metricdp.files.reading import content_hash, read_file
@@ -26,7 +27,7 @@ from metricdp.ledger.budgets import Ledger
 from metricdp.mechanisms.base import Mechanism
 from metricdp.perturb.copying import suspicion
 from metricdp.perturb.formats import open_source, sink_kind, suffixes
-from metricdp.perturb.job import Job, Progress
+from metricdp.perturb.job import Job
 from metricdp.perturb.options import Options
 from metricdp.perturb.parts import JobFolder, sync
 from metricdp.perturb.summary import Counts, Summary, Warn, Watch, python_warning
@@ -69,7 +70,7 @@ def perturb_folder(
     ledger: Ledger | None = None,
     cluster: str | None = None,
     resume: bool = False,
-    progress: Progress | None = None,
+    progress: TellRows | bool | None = None,
     warn: Warn | None = None,
 ) -> Summary:
     """Draw an output for every row of every file of a folder, into files of the same names in another folder.
@@ -85,8 +86,8 @@ def perturb_folder(
         Address of a Dask scheduler, such as tcp://10.0.0.1:8786. By default this process does the files one by one.
     resume : bool
         Go on with a job that was cut off: finished files are not done again.
-    progress : callable, optional
-        Called with the rows done and the share of files that are done.
+    progress : callable, bool or None
+        Called with the rows done and the share of files that are done; otherwise as for `perturb_file`.
 
     Guarantee
     ---------
@@ -103,7 +104,8 @@ def perturb_folder(
         return Summary(Counts(), time.perf_counter() - started, sha256, files=len(tasks), already_complete=True)
     _begin(state, tasks, mechanism, resume=resume)
     try:
-        done = _do_all(tasks, mechanism, ledger, cluster, watch, progress)
+        with told_rows(progress, "perturbing") as tell:
+            done = _do_all(tasks, mechanism, ledger, cluster, watch, tell)
     except BaseException:
         state.release()
         raise
@@ -265,7 +267,7 @@ def _do_all(
     ledger: Ledger | None,
     cluster: str | None,
     watch: Watch,
-    progress: Progress | None,
+    tell: TellRows,
 ) -> _Done:
     """Do the files and add up their counts."""
     failed, all_done = [], _Done()
@@ -279,8 +281,7 @@ def _do_all(
                 all_done.resumed += counts.rows_in if answer.get("done_before") else 0
                 all_done.copied |= dict.fromkeys(answer["copied"])
                 all_done.not_copied |= answer["not_copied"]
-            if progress is not None:
-                progress(watch.total.rows_in, done / len(tasks))
+            tell(watch.total.rows_in, done / len(tasks))
     if failed:
         more = f" (and {len(failed) - 3} more)" if len(failed) > 3 else ""
         msg = f"{len(failed)} of {len(tasks)} files failed; mend them and go on with `resume`. " + " ".join(failed[:3])

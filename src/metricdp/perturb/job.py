@@ -14,6 +14,8 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from metricdp._atomic import atomic_file
+from metricdp._log import LOG
+from metricdp._progress import TellRows, told_rows
 from metricdp._validation import FloatArray, reject
 from metricdp.errors import InvalidInputError
 from metricdp.files.reading import content_hash
@@ -28,9 +30,8 @@ from metricdp.perturb.options import Options
 from metricdp.perturb.parts import Parts, read_part
 from metricdp.perturb.summary import Counts, Summary, Warn, Watch, python_warning
 
-__all__ = ["Job", "Progress", "ahead", "perturb_file"]
+__all__ = ["Job", "ahead", "perturb_file"]
 
-Progress = Callable[[int, float | None], None]
 Drawn = tuple[pa.Table, Counts]
 T = TypeVar("T")
 
@@ -115,7 +116,7 @@ def perturb_file(
     ledger: Ledger | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    progress: TellRows | bool | None = None,
     warn: Warn | None = None,
 ) -> Summary:
     """Draw an output for every row of a file.
@@ -137,8 +138,9 @@ def perturb_file(
         Go on with a job that was cut off, if there is one. Parts are then kept when an error ends the job.
     overwrite : bool
         Replace an existing output, or an unfinished job.
-    progress : callable, optional
-        Called with the rows read and, where it is known, the share of the source that was read.
+    progress : callable, bool or None
+        Called with the rows read and, where it is known, the share of the source that was read. By default a terminal
+        or a notebook shows a bar after two seconds; True shows it at once, False never.
     warn : callable, optional
         Called with a sentence about what looks wrong; by default a Python warning.
 
@@ -155,15 +157,17 @@ def perturb_file(
     _require_apart(source, target)
     if str(target) != STANDARD and _is_complete(Path(target), resume=resume, overwrite=overwrite):
         return Summary(Counts(), time.perf_counter() - started, sha256, already_complete=True)
-    with open_source(source, with_others=chosen.others) as opened:
+    with (
+        told_rows(progress, "perturbing") as tell,
+        open_source(source, with_others=chosen.others) as opened,
+    ):
         job = Job(mechanism, opened, kind, chosen, ledger)
         if chosen.copy == "all" and (words := suspicion(job.perturbation.copy)) is not None:
             (warn or python_warning)(words)
 
         def report(counts: Counts) -> None:
             watch.add(counts)
-            if progress is not None:
-                progress(watch.total.rows_in, opened.fraction())
+            tell(watch.total.rows_in, opened.fraction())
 
         if standard:
             _directly(job, target, report)
@@ -171,6 +175,7 @@ def perturb_file(
         else:
             identity = _identity(sha256, Path(source), chosen, ledger)
             resumed = _by_parts(job, Parts(Path(target)), identity, report, resume=resume)
+    LOG.info("perturbed %d rows in %.2f s", watch.total.rows_in, time.perf_counter() - started)
     return Summary(
         watch.total,
         time.perf_counter() - started,

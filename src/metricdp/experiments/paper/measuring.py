@@ -78,7 +78,7 @@ def _network(city: str, network: str) -> RoadNetwork:
 def _fit(job: PaperJob, problem: Problem) -> Result:
     design = _with_other_outputs(problem, job.seed) if job.mismatched else problem
     clock = _Stopwatch()
-    mechanism = fit(design, job.epsilon, job.method, certify=False, **dict(job.options))
+    mechanism = fit(design, job.epsilon, job.method, certify=False, progress=False, **dict(job.options))
     clock.lap("fit")
     loss = mechanism.expected_loss(problem)
     clock.lap("loss")
@@ -124,7 +124,7 @@ def _search(job: PaperJob, problem: Problem, mechanism: Mechanism) -> dict[str, 
 
 def _bound(job: PaperJob, problem: Problem) -> Result:
     clock = _Stopwatch()
-    value = lower_bound(problem, job.epsilon, kind=job.method, **dict(job.options))
+    value = lower_bound(problem, job.epsilon, kind=job.method, progress=False, **dict(job.options))
     clock.lap("fit")
     return {"loss": value, "floor": problem.floor, "uniform_loss": problem.uniform_loss, "seconds": clock.laps}
 

@@ -98,7 +98,7 @@ def _fitted(wanted: list[_Wanted]) -> Iterator[tuple[_Wanted, Mechanism]]:
     bounds: dict[float, float] = {}
     for one in wanted:
         if one.epsilon not in bounds:
-            bounds[one.epsilon] = lower_bound(problem, one.epsilon, clusters=_BOUND_CLUSTERS)
-        mechanism = fit(problem, one.epsilon, one.method, **_METHODS[one.method])
+            bounds[one.epsilon] = lower_bound(problem, one.epsilon, clusters=_BOUND_CLUSTERS, progress=False)
+        mechanism = fit(problem, one.epsilon, one.method, progress=False, **_METHODS[one.method])
         loss = mechanism.expected_loss(problem)
         yield one, mechanism.with_report(loss=loss, lower_bound=bounds[one.epsilon], demo=one.settings)
