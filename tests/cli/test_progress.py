@@ -127,10 +127,15 @@ def test_a_notebook_shows_a_line_that_is_updated_and_cleared(monkeypatch):
 def test_a_real_notebook_shows_a_bar_and_cards(tmp_path):
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
+    setup = """
+import numpy as np, metricdp as mdp
+from metricdp import _progress
+_progress.PATIENCE_SECONDS = 0
+problem = mdp.Problem(np.random.rand(50, 2), np.random.rand(4, 2), "euclidean")
+mechanism = mdp.fit(problem, 1.0, "spline", cells=3)
+"""
     cells = [
-        "import numpy as np, metricdp as mdp\nfrom metricdp import _progress\n_progress.PATIENCE_SECONDS = 0\n"
-        "problem = mdp.Problem(np.random.rand(50, 2), np.random.rand(4, 2), 'euclidean')\n"
-        "mechanism = mdp.fit(problem, 1.0, 'spline', cells=3)",
+        setup,
         "problem",
         "mdp.compare(problem, [1.0], ['em', lambda problem, epsilon: mechanism], clusters=5, pairs=100, workers=2)",
     ]
