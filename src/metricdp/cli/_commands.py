@@ -87,7 +87,7 @@ def _nothing() -> None:
 Verbose = Annotated[
     int, typer.Option("--verbose", "-v", count=True, show_default=False, help="Say what is going on; -vv says more.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no warnings.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, notes or warnings.")]
 _volume = typer.Typer(add_completion=False)
 
 

@@ -19,7 +19,18 @@ from metricdp._log import LOG
 from metricdp._progress import Tell, TellRows, told, told_rows
 from metricdp.errors import InvalidInputError
 
-__all__ = ["errors", "in_options", "named_as", "note", "out", "print_json", "progress_bar", "rows_bar", "volume", "warn"]
+__all__ = [
+    "errors",
+    "in_options",
+    "named_as",
+    "note",
+    "out",
+    "print_json",
+    "progress_bar",
+    "rows_bar",
+    "volume",
+    "warn",
+]
 
 out = Console()
 errors = Console(stderr=True)
@@ -41,7 +52,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Volume:
-    """How much is said on stderr beside errors: `-v` adds the log, `-q` takes away progress and warnings."""
+    """How much is said on stderr beside errors: `-v` adds the log, `-q` takes away progress, notes and warnings."""
 
     def __init__(self) -> None:
         self.quiet = False
@@ -51,6 +62,7 @@ class _Volume:
         """Go back to what is said without options."""
         self.quiet = False
         LOG.removeHandler(self._handler)
+        LOG.setLevel(logging.NOTSET)
 
     def turn(self, verbose: int, *, quiet: bool) -> None:
         """Turn up by `-v`, which may be given twice, or down by `-q`."""
