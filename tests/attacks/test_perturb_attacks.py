@@ -2,9 +2,9 @@
 
 import dataclasses
 import functools
-import gzip
 import io
 import json
+import lzma
 import os
 import re
 import stat
@@ -20,6 +20,7 @@ import pytest
 import shapely
 
 import metricdp as mdp
+import perturb_tools
 from metricdp.geometry.projection import Equirectangular
 from metricdp.perturb import Options, Perturbation, limits, perturb_file, perturb_folder, perturb_stream
 from metricdp.perturb import folder as folder_module
@@ -282,6 +283,9 @@ def small_blocks(monkeypatch):
         monkeypatch.setattr(limits, name, size)
 
 
+KINDS = ("arrow", "parquet", "csv", "csv.gz", "geojson", "geoparquet", "tsv.bz2", "jsonl.xz", "csv.zst")
+
+
 def two_inputs(folder, suffix, rows=10_000):
     """Write twice the same people, but one of them is 7 m west of Greenwich in the second file and 7 m east before."""
     places = GREENWICH.to_lonlat(points(rows)).round(5).tolist()
@@ -310,7 +314,7 @@ def test_files_do_not_tell_how_long_a_coordinates_text_was(tmp_path, small_block
     """Both inputs are reported as the same outputs, so whatever differs between two output files gives her away."""
     first, second = two_inputs(tmp_path, suffix, rows=10_000 if suffix == "csv" else 4000)
     assert lengths(first) != lengths(second)
-    for kind in ("arrow", "parquet", "csv", "csv.gz", "geojson", "geoparquet")[: 2 if suffix == "json" else 6]:
+    for kind in KINDS[: 2 if suffix == "json" else None]:
         answers = []
         for number, source in enumerate((first, second)):
             target = tmp_path / f"out{number}.{kind}"
@@ -589,19 +593,165 @@ def csv_of_100_000_columns(path):
     return {"copy": "all"}, "at most 16,384 columns, got 100,002"
 
 
-def csv_gz_of_a_gigabyte(path):
-    with gzip.open(path, "wb", compresslevel=1) as file:
-        file.write(f"lon,lat,id\n{HOME[0]},{HOME[1]},".encode())
-        for _ in range(256):
-            file.write(b"0" * 2**20)
+def csv_with_a_cell_too_many_in_the_first_row(path):
+    path.write_text(f"lon,lat\n{HOME[0]},{HOME[1]},7\n")
+    return {}, "row 1: it has not as many cells as the first line has names"
+
+
+def csv_with_a_cell_too_many_later(path):
+    path.write_text("lon,lat\n" + "24.9,60.1\n" * 500_000 + f"{HOME[0]},{HOME[1]},7\n")
+    return {}, "row 500,001: it has not as many cells as the first line has names"
+
+
+def csv_with_its_first_line_twice(path):
+    path.write_text(f"lon,lat\n{HOME[0]},{HOME[1]}\nlon,lat\n{HOME[0]},{HOME[1]}\n")
+    return {}, "row 2, column 'lon': a cell that should be a number is none"
+
+
+def csv_in_utf16_without_a_mark(path):
+    path.write_text(f"lon,lat\n{HOME[0]},{HOME[1]}\n", encoding="utf-16-le")
+    return {}, "say what it is with `encoding`"
+
+
+def csv_in_another_encoding_than_named(path):
+    path.write_bytes(f"lon,lat,id\n{HOME[0]},{HOME[1]},".encode("utf-16-le") + b"\x00\xd8\n")
+    return {"copy": ["id"], "encoding": "utf-16-le"}, "say what it is with `encoding`"
+
+
+def csv_with_a_number_of_a_million_digits(path):
+    path.write_text(f"lon,lat\n{HOME[0]}{'7' * 10**6},{HOME[1]}\n1{'0' * 10**6},{HOME[1]}\n")
+    return {}, "must be "
+
+
+def in_blocks(path, first, block, count=256):
+    """Write a file that is small as it is, and `count` megabytes once it is unpacked."""
+    with perturb_tools.packed(path, "wb") as file:
+        file.write(first.encode())
+    begun = path.read_bytes()
+    with perturb_tools.packed(path, "wb") as file:
+        file.write(block * (2**23 // len(block)))
+    # Members one after the other are one file.
+    path.write_bytes(begun + path.read_bytes() * (count // 8))
+
+
+def packed_long_row(path):
+    in_blocks(path, f"lon,lat,id\n{HOME[0]},{HOME[1]},", b"0")
     return {}, "a row that is longer than 4 MB"
 
 
-def csv_gz_first_line_of_a_gigabyte(path):
-    with gzip.open(path, "wb", compresslevel=1) as file:
-        for _ in range(256):
-            file.write(b"x" * 2**20)
+def packed_long_first_line(path):
+    in_blocks(path, "", b"x")
     return {}, "a first line of column names, got none"
+
+
+def packed_blank_lines(path):
+    in_blocks(path, "", b"\n")
+    return {}, "a first line of column names, got none"
+
+
+def packed_blank_lines_after_the_names(path):
+    in_blocks(path, f"lon,lat\n{HOME[0]},{HOME[1]}\n", b"\n")
+    return {}, "done"
+
+
+def packed_cut_off(path):
+    with perturb_tools.packed(path, "wb") as file:
+        file.write(b"lon,lat\n" + f"{HOME[0]},{HOME[1]}\n".encode() * 1000)
+    path.write_bytes(path.read_bytes()[:-5])
+    return {}, "damaged or cut off"
+
+
+def packed_in_name_only(path):
+    path.write_text(f"lon,lat\n{HOME[0]},{HOME[1]}\n")
+    return {}, "damaged or cut off"
+
+
+def packed_followed_by_something_else(path):
+    with perturb_tools.packed(path, "wb") as file:
+        file.write(f"lon,lat\n{HOME[0]},{HOME[1]}\n".encode())
+    path.write_bytes(path.read_bytes() + f"{HOME[0]}".encode() * 10)
+    return {}, "damaged or cut off"
+
+
+def xz_that_claims_a_gigabyte_of_memory(path):
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 2**30}]
+    with lzma.open(path, "wb", filters=filters) as file:
+        file.write(f"lon,lat\n{HOME[0]},{HOME[1]}\n".encode())
+    return {}, "it takes more than 128 MB to decompress"
+
+
+def jsonl(path, text, first=True):
+    path.write_text((f'{{"lon": {HOME[0]}, "lat": {HOME[1]}}}\n' if first else "") + text)
+
+
+def jsonl_deep_brackets(path):
+    jsonl(path, '{"lon": 1, "lat": 1, "a": ' + "[" * 10**6 + "]" * 10**6 + "}")
+    return {"copy": "all"}, "got text that is no JSON in line 2"
+
+
+def jsonl_deep_objects(path):
+    jsonl(path, '{"a":' * 10**6)
+    return {}, "got text that is no JSON in line 2"
+
+
+def jsonl_brackets_side_by_side(path):
+    jsonl(path, '{"lon": 1, "lat": 1, "a": [' + "[]," * (8 * 2**20 // 3) + "1]}")
+    return {"copy": "all"}, "bytes in line 2"
+
+
+def jsonl_endless_line(path):
+    jsonl(path, '{"a": "' + str(HOME[0]) * 10**7)
+    return {}, "got more than 8,388,608 bytes in line 2"
+
+
+def jsonl_long_number(path):
+    jsonl(path, f'{{"lon": {"1" * 10**6}, "lat": {HOME[1]}}}')
+    return {}, "got text that is no JSON in line 2"
+
+
+def jsonl_number_beyond_floats(path):
+    jsonl(path, f'{{"lon": 1{"0" * 400}, "lat": {HOME[1]}}}')
+    return {}, "must be readable"
+
+
+def jsonl_infinite_number(path):
+    jsonl(path, f'{{"lon": 1e99999, "lat": {HOME[1]}}}')
+    return {}, "NaN or infinity in 1 rows, the first of them row 2"
+
+
+def jsonl_name_twice(path):
+    jsonl(path, f'{{"lon": {HOME[0]}, "lon": 1, "lat": {HOME[1]}}}')
+    return {}, "a name that appears twice in an object in line 2"
+
+
+def jsonl_mixed_types(path):
+    jsonl(path, f'{{"lon": "{HOME[0]}", "lat": {HOME[1]}}}')
+    return {}, "a value of 'lon' that is no number in line 2"
+
+
+def jsonl_no_object(path):
+    jsonl(path, f"[{HOME[0]}, {HOME[1]}]")
+    return {}, "something else than an object in line 2"
+
+
+def jsonl_nul(path):
+    jsonl(path, f'{{"lon": {HOME[0]}\0, "lat": {HOME[1]}}}')
+    return {}, "got text that is no JSON in line 2"
+
+
+def jsonl_not_utf8(path):
+    path.write_bytes(f'{{"lon": {HOME[0]}, "lat": {HOME[1]}, "name": "'.encode() + b'\xe4"}\n')
+    return {}, "say what it is with `encoding`"
+
+
+def jsonl_of_100_000_names(path):
+    jsonl(path, "".join(f'{{"c{n}": 1}}\n' for n in range(100_000)))
+    return {}, "more than 16,384 different names in line 16,38"
+
+
+def jsonlxz_blank_lines(path):
+    in_blocks(path, f'{{"lon": {HOME[0]}, "lat": {HOME[1]}}}\n', b"\n \t\r")
+    return {}, "done"
 
 
 def traps(kind):
@@ -609,14 +759,14 @@ def traps(kind):
 
 
 TRAPS = [
-    *(("in.parquet", trap) for trap in traps("parquet")),
-    *(("in.arrow", trap) for trap in traps("arrow")),
-    *(("in.geojson", trap) for trap in traps("geojson")),
-    *(("in.csv.gz" if trap.__name__.startswith("csv_gz") else "in.csv", trap) for trap in traps("csv")),
+    *((f"in.{kind}", trap) for kind in ("parquet", "arrow", "geojson", "csv", "jsonl") for trap in traps(kind)),
+    *((f"in.csv.{kind}", trap) for kind in ("gz", "bz2", "xz", "zst") for trap in traps("packed")),
+    *(("in.csv.xz", trap) for trap in traps("xz")),
+    *(("in.jsonl.xz", trap) for trap in traps("jsonlxz")),
 ]
 
 
-@pytest.mark.parametrize(("name", "trap"), TRAPS, ids=[trap.__name__ for _, trap in TRAPS])
+@pytest.mark.parametrize(("name", "trap"), TRAPS, ids=[f"{trap.__name__}-{name}" for name, trap in TRAPS])
 def test_traps(tmp_path, attacked, name, trap):
     """Memory stays bounded, the error says what is wrong and no coordinate, and nothing is left behind."""
     options, words = trap(tmp_path / name)

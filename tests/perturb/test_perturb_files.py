@@ -19,21 +19,35 @@ import shapely
 
 import cli_tools
 import metricdp as mdp
+import perturb_tools
 from metricdp.perturb import Options, limits, perturb_file, perturb_folder
-from metricdp.perturb.formats import Sink, geojson, open_source, sink_kind
+from metricdp.perturb.formats import Sink, geojson, json_lines, json_values, open_source, sink_kind
 from metricdp.perturb.parts import Parts
 from perturb_tools import CENTRE, city, nearest, plane, points
 
 ROWS = 1000
-SUFFIXES = ["csv", "csv.gz", "parquet", "geoparquet", "geojson", "arrow"]
+SUFFIXES = [
+    "csv",
+    "csv.gz",
+    "tsv.xz",
+    "jsonl",
+    "ndjson.zst",
+    "parquet",
+    "geoparquet",
+    "geojson",
+    "geojson.bz2",
+    "arrow",
+]
+# The other endings, which take the same ways.
+MORE_SUFFIXES = ["tsv", "csv.bz2", "csv.xz", "csv.zst", "tsv.gz", "jsonl.gz", "json.zst", "pq", "feather", "ipc"]
 
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
     """Make files of a thousand rows as long as others of millions."""
-    for sink in (Sink, geojson.GeoJsonSink):
+    for sink in (Sink, geojson.GeoJsonSink, json_lines.JsonLinesSink):
         monkeypatch.setattr(sink, "rows_at_once", 200)
-    monkeypatch.setattr(geojson, "_ROWS", 50)
+    monkeypatch.setattr(json_values, "ROWS", 50)
     for name, size in {"PART_ROWS": 200, "BATCH_ROWS": 64, "READ_BYTES": 1000, "LONGEST_LINE": 5000}.items():
         monkeypatch.setattr(limits, name, size)
 
@@ -62,17 +76,25 @@ def as_geometries(table):
 
 
 def write(table, path):
+    """Write points with other writers than ours."""
     arrow = pa.Table.from_pandas(table, preserve_index=False)
-    kind = path.name.partition(".")[2]
-    if kind.startswith("csv"):
-        with pa.output_stream(path) as stream:
-            pyarrow.csv.write_csv(arrow, stream)
-    elif kind == "parquet":
+    kind = path.name.split(".")[1]
+    if kind in ("csv", "tsv"):
+        with perturb_tools.packed(path, "wb") as stream:
+            options = pyarrow.csv.WriteOptions(delimiter="\t" if kind == "tsv" else ",")
+            pyarrow.csv.write_csv(arrow, stream, options)
+    elif kind in ("jsonl", "ndjson"):
+        with perturb_tools.packed(path, "wb") as stream:
+            stream.write(table.to_json(orient="records", lines=True, double_precision=15).encode())
+    elif kind in ("parquet", "pq"):
         pyarrow.parquet.write_table(arrow, path, row_group_size=150)
     elif kind == "geoparquet":
         as_geometries(table).to_parquet(path, write_covering_bbox=True)
-    elif kind == "geojson":
-        as_geometries(table).to_file(path, driver="GeoJSON")
+    elif kind in ("geojson", "json"):
+        as_geometries(table).to_file(path.with_name("plain.geojson"), driver="GeoJSON")
+        with perturb_tools.packed(path, "wb") as stream:
+            stream.write(path.with_name("plain.geojson").read_bytes())
+        path.with_name("plain.geojson").unlink()
     else:
         with pa.ipc.new_file(path, arrow.schema) as writer:
             writer.write_table(arrow, 130)
@@ -81,21 +103,34 @@ def write(table, path):
 
 def read(path):
     """Read outputs with other readers than ours: ids, places, and what was copied."""
-    kind = path.name.partition(".")[2]
-    if kind.startswith("csv"):
-        table = pd.read_csv(
-            path,
-            dtype={"id": str, "note": str, "lon": str, "lat": str},
-            keep_default_na=False,
-            na_values={"output_id": "", "lon": "", "lat": ""},
+    kind = path.name.split(".")[1]
+    if kind in ("csv", "tsv"):
+        with perturb_tools.packed(path, "rb") as stream:
+            table = pd.read_csv(
+                io.BytesIO(stream.read()),
+                sep="\t" if kind == "tsv" else ",",
+                dtype={"id": str, "note": str, "lon": str, "lat": str},
+                keep_default_na=False,
+                na_values={"output_id": "", "lon": "", "lat": ""},
+            )
+    elif kind in ("jsonl", "ndjson"):
+        with perturb_tools.packed(path, "rb") as stream:
+            lines = stream.read().decode().split("\n")
+        assert lines.pop() == ""
+        table = pd.DataFrame(
+            [json.loads(line) for line in lines], columns=None if lines else ["output_id", "lon", "lat"]
         )
-    elif kind in ("parquet", "arrow"):
-        arrow = pyarrow.parquet.read_table(path) if kind == "parquet" else pa.ipc.open_file(path).read_all()
+        table = table.astype({"lon": float, "lat": float})
+    elif kind in ("parquet", "pq", "arrow", "feather", "ipc"):
+        arrow = pyarrow.parquet.read_table(path) if kind[0] == "p" else pa.ipc.open_file(path).read_all()
         if "geometry" not in arrow.schema.names:
             return arrow.to_pandas()
         table = geopandas.GeoDataFrame.from_arrow(arrow)
+    elif kind == "geoparquet":
+        table = geopandas.read_parquet(path)
     else:
-        table = geopandas.read_parquet(path) if kind == "geoparquet" else geopandas.read_file(path)
+        with perturb_tools.packed(path, "rb") as stream:
+            table = geopandas.read_file(io.BytesIO(stream.read()))
     if "geometry" in table:
         table["lon"], table["lat"] = table.geometry.x, table.geometry.y
     return table
@@ -118,6 +153,18 @@ def test_from_every_format_to_every_format(tmp_path, given, wanted):
     source, target = write(table, tmp_path / f"in.{given}"), tmp_path / f"out.{wanted}"
     summary = perturb_file(city(), source, target, Options(copy=("id", "note")))
     assert (summary.counts.rows_in, summary.counts.rows_out, summary.counts.nulls) == (ROWS, ROWS, 100)
+    answer = read(target)
+    check(table, answer)
+    assert answer["id"].tolist() == table["id"].tolist()
+    assert answer["note"].tolist() == table["note"].tolist()
+    assert sorted(tmp_path.iterdir()) == sorted([source, target])
+
+
+@pytest.mark.parametrize("suffix", MORE_SUFFIXES)
+def test_from_the_other_endings_to_themselves(tmp_path, suffix):
+    table = frame()
+    source, target = write(table, tmp_path / f"in.{suffix}"), tmp_path / f"out.{suffix}"
+    perturb_file(city(), source, target, Options(copy=("id", "note")))
     answer = read(target)
     check(table, answer)
     assert answer["id"].tolist() == table["id"].tolist()
@@ -203,7 +250,7 @@ def test_sinks_bear_empty_batches(tmp_path, suffix):
     some = pa.RecordBatch.from_pydict({"output_id": [0, 1, 2], "lon": [1.5, 2.5, None], "lat": [3.0, 4.0, None]})
     empty = some.slice(0, 0)
     kind = sink_kind(tmp_path / f"out.{suffix}")
-    if kind.geometries:
+    if kind.format.geometries:
         return
     with pa.OSFile(str(tmp_path / f"out.{suffix}"), "wb") as stream:
         sink = kind(stream, some.schema)
@@ -429,7 +476,7 @@ def everything_in(folder):
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet", "geojson", "arrow", "geoparquet"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_resume_draws_no_row_again(tmp_path, suffix):
     table = frame()
     source, target = write(table, tmp_path / f"in.{suffix}"), tmp_path / f"out.{suffix}"
@@ -530,7 +577,7 @@ def test_damaged_parts_are_not_used(tmp_path):
         perturb_file(city(), source, tmp_path / "out.csv", resume=True)
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet", "geojson", "arrow", "geoparquet"])
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet", "geojson", "arrow", "geoparquet"])
 def test_true_coordinates_are_in_no_file(tmp_path, suffix):
     """Neither as text nor as bytes, in outputs and in what a cut leaves behind; unless asked for."""
     xy = points(ROWS)

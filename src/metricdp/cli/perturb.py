@@ -22,6 +22,8 @@ from metricdp.perturb.folder import perturb_folder
 from metricdp.perturb.formats import STANDARD
 from metricdp.perturb.job import perturb_file
 from metricdp.perturb.options import Options
+from metricdp.perturb.remote import located
+from metricdp.perturb.remote import shown as shown_path
 from metricdp.perturb.summary import Summary
 
 __all__ = ["perturb_command"]
@@ -31,9 +33,12 @@ def perturb_command(
     mechanism: MechanismFile,
     source: Annotated[
         str,
-        typer.Argument(metavar="IN", help="CSV(.gz), Parquet, GeoJSON, Arrow, a folder of them, or - (stdin, CSV)."),
+        typer.Argument(
+            metavar="IN",
+            help="CSV, TSV, JSON lines, Parquet, GeoJSON, Arrow, a folder of them, a URL, or - (stdin, CSV).",
+        ),
     ],
-    target: Annotated[str, typer.Argument(metavar="OUT", help="A new file or folder, or - (stdout, CSV).")],
+    target: Annotated[str, typer.Argument(metavar="OUT", help="A new file or folder, a URL, or - (stdout, CSV).")],
     *,
     columns: Annotated[
         str | None, typer.Option(help="Columns of the point: lon,lat or x,y or geometry. Guessed by default.")
@@ -49,6 +54,9 @@ def perturb_command(
         str | None,
         typer.Option(help="Other columns to copy: id,time, or all (all numbers and texts; see the docs first)."),
     ] = None,
+    encoding: Annotated[
+        str | None, typer.Option(help="Encoding of text files: utf-16-le, latin-1, cp1252, … UTF-8 by default.")
+    ] = Options.encoding,
     outside: Annotated[
         str,
         typer.Option(
@@ -79,13 +87,14 @@ def perturb_command(
         outside=outside,
         keep_input=keep_input,
         user_column=user_column,
+        encoding=encoding,
     )
     loaded = load(mechanism)
     opened = _ledger(ledger, max_epsilon=max_epsilon, beyond=beyond, sticky_km=sticky_km)
     chosen: dict[str, Any] = {"resume": resume, "warn": warn}
     try:
         with opened as book, rows_bar("perturbing") as progress:
-            if Path(source).is_dir():
+            if Path(located(source)).is_dir():
                 summary = perturb_folder(
                     loaded, source, target, options, ledger=book, cluster=cluster, progress=progress, **chosen
                 )
@@ -97,20 +106,20 @@ def perturb_command(
         errors.print("stopped" if STANDARD in (source, target) else "stopped; the same command with --resume goes on")
         raise typer.Exit(130) from None
     if as_json:
-        print_json({"out": target, **summary.to_dict()})
+        print_json({"out": shown_path(target), **summary.to_dict()})
     elif target != STANDARD:
-        _show(summary, target)
+        _show(summary, shown_path(target))
     elif copy == "all":
         _show_columns(summary, errors)
 
 
 def _check_places(source: str, target: str, *, cluster: str | None, overwrite: bool, as_json: bool) -> None:
-    folder = Path(source).is_dir()
+    folder = Path(located(source)).is_dir()
     if as_json and target == STANDARD:
         msg = "`--json` cannot be used where the output goes to stdout, since both would be written there."
         raise InvalidInputError(msg)
     if cluster is not None and not folder:
-        raise reject("--cluster", "used with a folder, whose files are given to the workers", source)
+        raise reject("--cluster", "used with a folder, whose files are given to the workers", shown_path(source))
     if overwrite and folder:
         raise reject("--overwrite", "used with a single file", source)
 

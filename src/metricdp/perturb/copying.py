@@ -18,9 +18,11 @@ from metricdp.perturb.geometries import extension_name, geometry_columns, inside
 __all__ = [
     "JSON_TEXT",
     "NESTED",
+    "PARTITION",
     "Copying",
     "copied_columns",
     "is_json",
+    "is_partition",
     "plain_values",
     "suspicion",
     "value_type",
@@ -31,6 +33,9 @@ __all__ = [
 # Metadata of a column of JSON texts. Under the second key, "all" or "some" says how many are objects and arrays.
 JSON_TEXT = {b"metricdp": b"json"}
 NESTED = b"nested"
+
+# Metadata of a column that the names of folders give, such as `day` of `day=2024-01-01`.
+PARTITION = {b"metricdp.folder": b"name"}
 
 _PLAIN = (
     pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal,
@@ -158,6 +163,11 @@ def is_json(field: pa.Field) -> bool:
     return bool((field.metadata or {}).items() >= JSON_TEXT.items())
 
 
+def is_partition(field: pa.Field) -> bool:
+    """Whether the column comes from the names of folders."""
+    return bool((field.metadata or {}).items() >= PARTITION.items())
+
+
 def without_nested(texts: pa.Array) -> pa.Array:
     """Return JSON texts with null in place of objects and arrays."""
     nested = pc.or_(pc.starts_with(texts, "{"), pc.starts_with(texts, "["))
@@ -214,6 +224,8 @@ def _why_not(column: pa.Field, points: PointColumns, geometries: Collection[str]
         return "the point"
     if column.name in geometries:
         return "geometry"
+    if is_partition(column):
+        return "in the names of folders"
     if column.name in taken:
         return "the output has a column of this name"
     return why_not_plain(column)

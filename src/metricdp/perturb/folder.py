@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -26,15 +27,19 @@ from metricdp.files.reading import content_hash, read_file
 from metricdp.ledger.budgets import Ledger
 from metricdp.mechanisms.base import Mechanism
 from metricdp.perturb.copying import suspicion
-from metricdp.perturb.formats import open_source, sink_kind, suffixes
+from metricdp.perturb.formats import endings, open_source, sink_kind, suffixes
 from metricdp.perturb.job import Job
 from metricdp.perturb.options import Options
 from metricdp.perturb.parts import JobFolder, sync
+from metricdp.perturb.remote import is_url, located, shown
 from metricdp.perturb.summary import Counts, Summary, Warn, Watch, python_warning
 
-__all__ = ["FileTask", "load_known", "perturb_folder", "perturb_one"]
+__all__ = ["FileTask", "load_known", "partition_keys", "perturb_folder", "perturb_one"]
 
 _STATE, _MECHANISM = ".metricdp", "mechanism.mdp"
+
+# What Hive writes where a partition's value is null.
+_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 # How often a task on a cluster may fail, or lose its worker, before it is given up.
 _RETRIES = 3
@@ -81,7 +86,8 @@ def perturb_folder(
         As for `perturb_file`. A ledger cannot be used on a cluster: one process at a time may charge it.
     source, target : str or Path
         Folders; on a cluster, every worker must find them under the same path. Names that begin with "." or "_" are
-        ignored.
+        ignored. Folders called `day=2024-01-01` give the files inside them a column `day`, which can be copied and can
+        be the user's; it is a text.
     cluster : str, optional
         Address of a Dask scheduler, such as tcp://10.0.0.1:8786. By default this process does the files one by one.
     resume : bool
@@ -97,6 +103,10 @@ def perturb_folder(
     if ledger is not None and cluster is not None:
         msg = "`ledger` cannot be used with `cluster`, since one process at a time may charge a ledger."
         raise InvalidInputError(msg)
+    source, target = located(source), located(target)
+    for parameter, folder in (("source", source), ("target", target)):
+        if is_url(folder):
+            raise reject(parameter, "a folder on the disk; a URL can only be that of a single file", shown(folder))
     started, sha256, watch = time.perf_counter(), content_hash(mechanism), Watch(warn or python_warning)
     tasks = _tasks(Path(source), Path(target), sha256, options or Options())
     state = JobFolder(Path(target) / _STATE)
@@ -144,6 +154,18 @@ def perturb_one(task: FileTask, mechanism: Mechanism | None = None, ledger: Ledg
     return answer
 
 
+def partition_keys(name: str) -> dict[str, str | None]:
+    """Return the columns that the folders of a file's name give, as Hive and Spark write them.
+
+    Examples
+    --------
+    >>> partition_keys("day=2024-01-01/city=S%C3%A3o/part-0.parquet")
+    {'day': '2024-01-01', 'city': 'São'}
+    """
+    pairs = (folder.partition("=") for folder in name.split("/")[:-1] if "=" in folder)
+    return {unquote(key): None if text == _NULL_PARTITION else unquote(text) for key, _, text in pairs if key}
+
+
 @lru_cache(maxsize=4)
 def load_known(path: str | Path, sha256: str) -> Mechanism:
     """Load a mechanism file without proving it private; the caller knows its hash from a process that has proved it.
@@ -171,8 +193,11 @@ class _Done:
 def _write(task: FileTask, draft: Path, mechanism: Mechanism, ledger: Ledger | None) -> dict[str, Any]:
     # No warning here: whether most points lie outside is judged over all files.
     watch = Watch(lambda _: None)
-    with open_source(task.source, with_others=task.options.others) as source:
-        job = Job(mechanism, source, sink_kind(task.target), task.options, ledger)
+    options, keys = task.options, partition_keys(task.name)
+    with open_source(
+        task.source, with_others=options.others, encoding=options.encoding, names=options.names, constants=keys
+    ) as source:
+        job = Job(mechanism, source, sink_kind(task.target), options, ledger)
         with closing(job.drawn()) as drawn, pa.OSFile(str(draft), "wb") as stream:
             job.write(stream, drawn, watch.add)
     copying = job.perturbation.copying
@@ -215,7 +240,7 @@ def _tasks(source: Path, target: Path, sha256: str, options: Options) -> list[Fi
     if others or not names:
         # Ignoring them would lose rows silently.
         got = ", ".join(others[:3]) or "none"
-        raise reject("source", f"a folder of files that end in {', '.join(suffixes())}", got)
+        raise reject("source", f"a folder of files that end in {endings()}", got)
     return [FileTask(name, source / name, target / name, target / _STATE, sha256, options) for name in names]
 
 

@@ -15,6 +15,7 @@ from metricdp._validation import FloatArray
 from metricdp.perturb import limits
 
 __all__ = [
+    "PART_OF_GEOMETRY",
     "Mask",
     "NotPoints",
     "extension_mark",
@@ -33,6 +34,9 @@ Mask = NDArray[np.bool_]
 
 _EXTENSION = b"ARROW:extension:name"
 _EXTENSION_METADATA = b"ARROW:extension:metadata"
+
+# Metadata of a column that was taken out of a geometry, or out of the bounding box of one.
+PART_OF_GEOMETRY = {b"metricdp.geometry": b"part"}
 
 # GDAL wrote `ogc.wkb` before GeoArrow had names.
 _GEOMETRY_TYPES = ("geoarrow.", "ogc.")
@@ -157,7 +161,9 @@ def _parsed(text: bytes) -> dict[str, Any]:
 
 
 def _is_called_geometry(field: pa.Field) -> bool:
-    """Whether the column's type, be it any vendor's, speaks of geometry or geography."""
+    """Whether the column's type, be it any vendor's, speaks of geometry or geography, or it is a part of one."""
+    if (field.metadata or {}).items() >= PART_OF_GEOMETRY.items():
+        return True
     name = extension_name(field)
     own = extension_mark(field.type) if isinstance(field.type, pa.BaseExtensionType) else {}
     marks = (field.metadata or {}) | own

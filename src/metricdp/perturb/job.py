@@ -23,11 +23,12 @@ from metricdp.ledger.budgets import Ledger
 from metricdp.mechanisms.base import Mechanism
 from metricdp.perturb import limits
 from metricdp.perturb.chunks import rechunked
-from metricdp.perturb.copying import suspicion
-from metricdp.perturb.formats import STANDARD, Sink, Source, open_source, sink_kind
+from metricdp.perturb.copying import suspicion, value_type
+from metricdp.perturb.formats import STANDARD, Sink, SinkKind, Source, open_source, sink_kind
 from metricdp.perturb.kernel import Perturbation
 from metricdp.perturb.options import Options
 from metricdp.perturb.parts import Parts, read_part
+from metricdp.perturb.remote import describe_url, exists_url, is_url, located, shown, whole_url
 from metricdp.perturb.summary import Counts, Summary, Warn, Watch, python_warning
 
 __all__ = ["Job", "ahead", "perturb_file"]
@@ -43,16 +44,16 @@ class Job:
     """An open source, and what is to be done to its rows."""
 
     def __init__(
-        self, mechanism: Mechanism, source: Source, kind: type[Sink], options: Options, ledger: Ledger | None = None
+        self, mechanism: Mechanism, source: Source, kind: SinkKind, options: Options, ledger: Ledger | None = None
     ) -> None:
-        if kind.needs_plane and mechanism.bounds.shape[1] != 2:
-            raise reject("target", "without geometries for a mechanism of other than two axes", kind.suffixes[0])
+        if kind.format.needs_plane and mechanism.bounds.shape[1] != 2:
+            raise reject("target", "without geometries for a mechanism of other than two axes", kind.format.suffixes[0])
         self.source, self.kind = source, kind
         self.perturbation = Perturbation.of(
             mechanism,
             source.schema,
             options,
-            as_geometry=kind.geometries,
+            as_geometry=kind.format.geometries,
             sampler=None if ledger is None else _charged(ledger, mechanism),
         )
         self.points = self.perturbation.columns.names
@@ -61,6 +62,7 @@ class Job:
         self.others = tuple(name for name in wanted if name not in self.points)
         self.given = source.selected(self.points, self.others)
         self.schema = self.perturbation.schema(self.given)
+        self.written = self._with_dictionaries() if kind.format.keeps_dictionaries else self.schema
 
     def drawn(self, skip: int = 0) -> Generator[Drawn, None, None]:
         """Yield parts of what is drawn for the rows after the first `skip`; threads read and draw the next ones."""
@@ -77,8 +79,8 @@ class Job:
         sink = self._sink(stream)
         try:
             # Parts end where the input's batches do, which depends on its bytes; so they are cut anew.
-            for table in rechunked(placed(), self.schema, self.kind.rows_at_once):
-                sink.write(table)
+            for table in rechunked(placed(), self.schema, self.kind.format.rows_at_once):
+                sink.write(table if self.written is self.schema else table.cast(self.written))
             sink.close()
         except BaseException:
             sink.abandon()
@@ -86,16 +88,24 @@ class Job:
 
     def _sink(self, stream: pa.NativeFile) -> Sink:
         try:
-            return self.kind(stream, self.schema)
+            return self.kind(stream, self.written)
         except pa.ArrowNotImplementedError:
             types = ", ".join(sorted({str(self.schema.field(name).type) for name in self.perturbation.copy}))
-        raise reject("copy", f"columns of types that {self.kind.suffixes[0]} files can hold", types)
+        raise reject("copy", f"columns of types that {self.kind.format.suffixes[0]} files can hold", types)
+
+    def _with_dictionaries(self) -> pa.Schema:
+        """Return the schema with copied texts as the input has them: dictionaries, or texts with wide offsets."""
+        kept = {
+            name: kind for name in self.perturbation.copy if (kind := _kept(self.source.file_type(name))) is not None
+        }
+        fields = [field.with_type(kept[field.name]) if field.name in kept else field for field in self.schema]
+        return pa.schema(fields, self.schema.metadata) if kept else self.schema
 
     def _grouped(self, skip: int) -> Generator[Drawn, None, None]:
         held: list[pa.RecordBatch] = []
         counts = Counts()
         schema = self.perturbation.drawn_schema(self.given)
-        with closing(ahead(_generator(self.source.batches(self.points, self.others, skip)))) as batches:
+        with closing(ahead(self.source.batches(self.points, self.others, skip))) as batches:
             for batch in batches:
                 for drawn, more in self.perturbation.drawn(batch, skip + counts.rows_in):
                     held.append(drawn)
@@ -129,7 +139,9 @@ def perturb_file(
     mechanism : Mechanism
         Draws the outputs.
     source, target : str or Path
-        Files whose names end in .csv, .csv.gz, .parquet, .geojson or .arrow; "-" is stdin or stdout, as CSV.
+        Files, or URLs that fsspec knows. The ending tells the format, see `metricdp.perturb.formats`: .csv, .tsv,
+        .jsonl, .parquet, .geojson, .arrow and others, texts also with .gz, .bz2, .xz or .zst after it. "-" is stdin or
+        stdout, as CSV.
     options : Options, optional
         Which columns, and what to do with them.
     ledger : Ledger, optional
@@ -150,16 +162,20 @@ def perturb_file(
     again, but nobody has seen the first draw; a ledger charges for both.
     """
     chosen, started, sha256 = options or Options(), time.perf_counter(), content_hash(mechanism)
+    source, target = located(source), located(target)
     kind, watch = sink_kind(target), Watch(warn or python_warning)
-    standard = STANDARD in (str(source), str(target))
-    if standard and resume:
-        raise reject("resume", "used with files, not with stdin or stdout", repr(STANDARD))
+    direct = str(source) == STANDARD or str(target) == STANDARD or is_url(target)
+    if direct and resume:
+        got = shown(target) if is_url(target) else STANDARD
+        raise reject("resume", "used with files, not with stdin or stdout, nor to write to a URL", repr(got))
     _require_apart(source, target)
-    if str(target) != STANDARD and _is_complete(Path(target), resume=resume, overwrite=overwrite):
+    if is_url(target):
+        _require_new(str(target), overwrite=overwrite)
+    elif str(target) != STANDARD and _is_complete(Path(target), resume=resume, overwrite=overwrite):
         return Summary(Counts(), time.perf_counter() - started, sha256, already_complete=True)
     with (
         told_rows(progress, "perturbing") as tell,
-        open_source(source, with_others=chosen.others) as opened,
+        open_source(source, with_others=chosen.others, encoding=chosen.encoding, names=chosen.names) as opened,
     ):
         job = Job(mechanism, opened, kind, chosen, ledger)
         if chosen.copy == "all" and (words := suspicion(job.perturbation.copy)) is not None:
@@ -169,11 +185,11 @@ def perturb_file(
             watch.add(counts)
             tell(watch.total.rows_in, opened.fraction())
 
-        if standard:
+        if direct:
             _directly(job, target, report)
             resumed = 0
         else:
-            identity = _identity(sha256, Path(source), chosen, ledger)
+            identity = _identity(sha256, source, chosen, ledger)
             resumed = _by_parts(job, Parts(Path(target)), identity, report, resume=resume)
     LOG.info("perturbed %d rows in %.2f s", watch.total.rows_in, time.perf_counter() - started)
     return Summary(
@@ -209,7 +225,7 @@ def ahead(items: Generator[T, None, None], depth: int = 2) -> Generator[T, None,
 def _directly(job: Job, target: str | Path, report: Callable[[Counts], None]) -> None:
     with closing(job.drawn()) as drawn:
         if str(target) != STANDARD:
-            with atomic_file(target) as stream:
+            with whole_url(str(target)) if is_url(target) else atomic_file(target) as stream:
                 job.write(pa.PythonFile(stream, "w"), drawn, report)
         else:
             job.write(pa.PythonFile(sys.stdout.buffer, "w"), drawn, report)
@@ -260,7 +276,9 @@ def _clean_up(parts: Parts, *, keep: bool) -> None:
 
 def _require_apart(source: str | Path, target: str | Path) -> None:
     """Refuse to write the output over the input, which may be the only copy of the true points."""
-    if STANDARD in (str(source), str(target)):
+    if STANDARD in (str(source), str(target)) or is_url(source) or is_url(target):
+        if is_url(source) and source == target:
+            raise reject("target", "another file than `source`", repr(shown(target)))
         return
     if Path(source).exists() and Path(target).exists() and Path(source).samefile(target):
         raise reject("target", "another file than `source`", repr(str(target)))
@@ -285,15 +303,32 @@ def _is_complete(target: Path, *, resume: bool, overwrite: bool) -> bool:
     return target.exists() and resume
 
 
-def _identity(sha256: str, source: Path, options: Options, ledger: Ledger | None) -> dict[str, Any]:
-    found = source.stat()
+def _require_new(url: str, *, overwrite: bool) -> None:
+    if exists_url(url) and not overwrite:
+        msg = f"{shown(url)} exists; replace it with `overwrite`, or choose another `target`."
+        raise InvalidInputError(msg)
+
+
+def _identity(sha256: str, source: str | Path, options: Options, ledger: Ledger | None) -> dict[str, Any]:
+    if is_url(source):
+        given = describe_url(str(source))
+    else:
+        found = Path(source).stat()
+        given = [str(Path(source).absolute()), found.st_size, found.st_mtime_ns]
     return {
         "format": 2,
         "mechanism": sha256,
-        "input": [str(source.absolute()), found.st_size, found.st_mtime_ns],
+        "input": given,
         "options": options.to_dict(),
         "ledger": ledger is not None,
     }
+
+
+def _kept(kind: pa.DataType) -> pa.DataType | None:
+    """Return the type to write a column with that was read as plain texts or values, None if that is its own."""
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(pa.int32(), value_type(kind.value_type), kind.ordered)
+    return kind if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) else None
 
 
 def _charged(ledger: Ledger, mechanism: Mechanism) -> Any:
@@ -301,10 +336,6 @@ def _charged(ledger: Ledger, mechanism: Mechanism) -> Any:
         return ledger.sample(mechanism, users, points)
 
     return sample
-
-
-def _generator(items: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
-    yield from items
 
 
 class _End:

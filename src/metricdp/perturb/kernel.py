@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -25,12 +25,14 @@ from metricdp.perturb.copying import (
     Copying,
     copied_columns,
     is_json,
+    is_partition,
     plain_values,
     suspicion,
     value_type,
     without_nested,
 )
 from metricdp.perturb.geometries import Mask, reference_system
+from metricdp.perturb.nested import leaves_of, reached, with_leaves
 from metricdp.perturb.options import Options
 from metricdp.perturb.points import column_of, points_of, require_sound
 from metricdp.perturb.reports import GEOMETRY, CoordinateColumns, Reports, reports_of
@@ -98,7 +100,8 @@ class Perturbation:
         `as_geometry` says whether outputs are geometries; by default they are if the points came as such.
         """
         chosen = options or Options()
-        points = find_columns(schema, mechanism, chosen.columns, chosen.coordinates)
+        in_file = pa.schema([column for column in schema if not is_partition(column)], schema.metadata)
+        points = find_columns(in_file, mechanism, chosen.columns, chosen.coordinates)
         general = cls(
             mechanism,
             points,
@@ -299,7 +302,9 @@ def perturb_batch(
         list of outputs), `output_name` where there are names, its coordinates as `lon` and `lat`, or `x`, `y`, …, or
         `geometry`, and what was copied. Rows keep their order; where there was no point, there is no output.
     """
-    return Perturbation.of(mechanism, batch.schema, Options(columns, **options))(batch)
+    chosen = _chosen(columns, options)
+    whole = reached(batch, leaves_of(batch.schema, chosen.names))
+    return Perturbation.of(mechanism, whole.schema, chosen)(whole)
 
 
 def perturb_stream(
@@ -321,9 +326,20 @@ def perturb_stream(
         last, whatever the batches of `data` are.
     """
     reader = pa.RecordBatchReader.from_stream(data)
-    perturbation = Perturbation.of(mechanism, reader.schema, Options(columns, **options))
-    schema = perturbation.schema(reader.schema)
-    return pa.RecordBatchReader.from_batches(schema, _perturbed(perturbation, reader, schema))
+    chosen = _chosen(columns, options)
+    leaves = leaves_of(reader.schema, chosen.names)
+    given = with_leaves(reader.schema, leaves)
+    perturbation = Perturbation.of(mechanism, given, chosen)
+    schema = perturbation.schema(given)
+    batches = (reached(batch, leaves) for batch in reader)
+    return pa.RecordBatchReader.from_batches(schema, _perturbed(perturbation, batches, schema))
+
+
+def _chosen(columns: Sequence[str] | None, options: Mapping[str, Any]) -> Options:
+    chosen = Options(columns, **options)
+    if chosen.encoding is not None:
+        raise reject("encoding", "given for text files only", "a table in memory")
+    return chosen
 
 
 def _perturbed(

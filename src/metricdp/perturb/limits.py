@@ -8,6 +8,7 @@ __all__ = [
     "CHUNK_BYTES",
     "CHUNK_ROWS",
     "LARGEST_PIECE",
+    "LARGEST_WINDOW",
     "LONGEST_FEATURE",
     "LONGEST_LINE",
     "LONGEST_NOTE",
@@ -39,7 +40,10 @@ LARGEST_PIECE = 2**30
 # Bytes of a row of CSV, which is also how much of a CSV file is parsed at once.
 LONGEST_LINE = 2**22
 
-# Bytes of a feature of GeoJSON. Decoded, a feature of nothing but brackets takes thirty times as many.
+# Bytes that decompressing an xz file may take; its own settings ask for at most 65 MB. zstd's limit is 128 MB.
+LARGEST_WINDOW = 2**27
+
+# Bytes of a feature of GeoJSON, or of a line of JSON. Decoded, one of nothing but brackets takes thirty times as many.
 LONGEST_FEATURE = 2**23
 
 # Bytes of what describes columns: the first line of CSV, GeoParquet's note.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from metricdp._validation import choice, outside_rule
+from metricdp._validation import choice, outside_rule, reject
 
 __all__ = ["Options"]
 
@@ -30,6 +31,11 @@ class Options:
         Copy the true coordinates, under names that begin with `true_`. The output is then not private.
     user_column : str, optional
         Who each row belongs to, for a ledger. Only files and folders can be perturbed with a ledger.
+    encoding : str, optional
+        Encoding of text files, such as "utf-16-le", "latin-1" or "cp1252"; by default UTF-8. A byte order mark counts
+        for more. Only for files and folders; what is written is always UTF-8.
+
+    A name with dots leads into structs and into the objects of JSON lines: `location.lon`.
     """
 
     columns: Sequence[str] | None = None
@@ -38,12 +44,16 @@ class Options:
     outside: str = "clamp"
     keep_input: bool = False
     user_column: str | None = None
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
         if self.coordinates is not None:
             choice("coordinates", self.coordinates, ("lonlat", "projected"))
         if isinstance(self.copy, str):
             choice("copy", self.copy, ("all",))
+        if self.encoding is not None and not _is_encoding(self.encoding):
+            rule = "a text encoding that Python knows, such as utf-16, latin-1 or cp1252"
+            raise reject("encoding", rule, repr(self.encoding))
         # Lists become tuples, so that equal options are equal.
         checked = {
             "columns": None if self.columns is None else tuple(self.columns),
@@ -58,7 +68,21 @@ class Options:
         """Whether other columns than the point's are needed."""
         return bool(self.copy) or self.user_column is not None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that are named."""
+        named = (*(self.columns or ()), *(() if isinstance(self.copy, str) else self.copy), self.user_column)
+        return tuple(name for name in named if name is not None)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the options as JSON would give them back."""
         plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
         return plain
+
+
+def _is_encoding(name: str) -> bool:
+    try:
+        # Codecs that turn bytes into bytes, such as rot13 and zip, are refused here.
+        return "lon".encode(name) != b"" and codecs.getincrementaldecoder(name)().decode(b"") == ""
+    except (LookupError, ValueError):
+        return False

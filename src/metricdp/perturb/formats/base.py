@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import re
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -17,17 +18,22 @@ import pyarrow as pa
 
 from metricdp.errors import InvalidInputError
 from metricdp.perturb import limits
-from metricdp.perturb.copying import JSON_TEXT, NESTED, is_json
+from metricdp.perturb.copying import JSON_TEXT, NESTED, PARTITION, is_json
+from metricdp.perturb.geometries import PART_OF_GEOMETRY
+from metricdp.perturb.nested import Leaf, leaves_of, with_leaves
 
-__all__ = ["Sink", "Source", "after", "as_text", "decoding", "text_schema", "unmarked"]
+__all__ = ["Extended", "Sink", "Source", "after", "as_text", "decoding", "text_schema", "unmarked"]
 
 # What decoders raise for a damaged file. Their messages may quote the file, so they are never passed on.
-_DAMAGE = (pa.ArrowException, OSError, EOFError, ValueError, OverflowError, RecursionError, zlib.error)
+_DAMAGE = (
+    pa.ArrowException, OSError, EOFError, ValueError, OverflowError, RecursionError, zlib.error, lzma.LZMAError,
+)  # fmt: skip
 
 # If the decoder's message contains the first, the second is said instead.
 _SIGNS = {
     "straddl": "a row that is longer than 4 MB",
-    "invalid UTF8": "text that is not UTF-8",
+    "invalid UTF8": "text that is not UTF-8; say what it is with `encoding`, such as latin-1 or cp1252",
+    "Memory usage limit": "it takes more than 128 MB to decompress; compress it with xz's own settings",
     "conversion error": "a cell that should be a number is none",
     "columns, got": "it has not as many cells as the first line has names",
 }
@@ -36,10 +42,12 @@ _SIGNS = {
 class Source(ABC):
     """A table that is read from its beginning, some columns of it, in batches.
 
+    is_text : whether the file is text, in some encoding.
     name : how messages call it.
     schema : all of its columns.
     """
 
+    is_text: ClassVar[bool] = False
     name: str
     schema: pa.Schema
 
@@ -50,14 +58,23 @@ class Source(ABC):
         self.close()
 
     @classmethod
-    def opened(cls, path: str | Path, *, with_others: bool) -> Source:
+    def opened(cls, path: str | Path, *, with_others: bool, encoding: str | None = None) -> Source:
         """Open a file. Without `with_others` the schema may lack columns beside the point's, if that saves work."""
-        del with_others  # a schema is at hand in most formats
+        del with_others, encoding  # a schema is at hand in most formats, and most are not text
         return cls(path)  # type: ignore[call-arg]
+
+    def reaching(self, names: Iterable[str]) -> Source:
+        """Return a source that also has columns inside of others: `location.lon` for `lon` inside of `location`."""
+        leaves = leaves_of(self.schema, names)
+        return Extended(self, leaves) if leaves else self
 
     @abstractmethod
     def close(self) -> None:
         """Close the file."""
+
+    def file_type(self, name: str) -> pa.DataType:
+        """Return the type that a column has in the file, which may be read as another."""
+        return self.schema.field(name).type
 
     def selected(self, points: Sequence[str], others: Sequence[str]) -> pa.Schema:
         """Return the schema of `batches`."""
@@ -65,7 +82,9 @@ class Source(ABC):
             [self.schema.field(name) for name in dict.fromkeys((*points, *others))], metadata=self.schema.metadata
         )
 
-    def batches(self, points: Sequence[str], others: Sequence[str], skip: int = 0) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, points: Sequence[str], others: Sequence[str], skip: int = 0
+    ) -> Generator[pa.RecordBatch, None, None]:
         """Yield batches of these columns, after the first `skip` rows, in order.
 
         Raises
@@ -96,18 +115,84 @@ class Source(ABC):
         """Return the share of the source that has been read, or None if it is not known."""
 
 
+class Extended(Source):
+    """A source with more columns: parts of its structs, and values that are the same in all rows.
+
+    constants : text of such columns by name, None for null. They come from the names of folders.
+    """
+
+    def __init__(
+        self, inner: Source, leaves: Mapping[str, Leaf] | None = None, constants: Mapping[str, str | None] | None = None
+    ) -> None:
+        self._inner, self._leaves = inner, dict(leaves or {})
+        self._constants = {name: text for name, text in (constants or {}).items() if name not in inner.schema.names}
+        self.name = inner.name
+        given = with_leaves(inner.schema, self._leaves)
+        self.schema = pa.schema([*given, *map(_partition_field, self._constants)], given.metadata)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._inner.close()
+
+    def fraction(self) -> float | None:
+        """Return the share of the source that has been read, or None if it is not known."""
+        return self._inner.fraction()
+
+    def file_type(self, name: str) -> pa.DataType:
+        """Return the type that a column has in the file, which may be read as another."""
+        own = name in self._inner.schema.names
+        return self._inner.file_type(name) if own else super().file_type(name)
+
+    def selected(self, points: Sequence[str], others: Sequence[str]) -> pa.Schema:
+        """Return the schema of `batches`."""
+        given = self._inner.selected(*self._own(points, others))
+        known = {field.name: field for field in (*self.schema, *given)}
+        return pa.schema([known[name] for name in dict.fromkeys((*points, *others))], metadata=given.metadata)
+
+    def _batches(
+        self, points: Sequence[str], others: Sequence[str], skip: int
+    ) -> Generator[pa.RecordBatch, None, None]:
+        schema = self.selected(points, others)
+        with closing(self._inner.batches(*self._own(points, others), skip)) as batches:
+            for batch in batches:
+                yield pa.RecordBatch.from_arrays([self._column(batch, field) for field in schema], schema=schema)
+
+    def _own(self, points: Sequence[str], others: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return the columns of the file itself that these are made from."""
+        roots = [
+            {self._leaves[name].root if name in self._leaves else name: None for name in names}
+            for names in (points, others)
+        ]
+        return list(roots[0]), [name for name in roots[1] if name not in (*self._constants, *roots[0])]
+
+    def _column(self, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+        if field.name in self._constants:
+            return pa.repeat(pa.scalar(self._constants[field.name], pa.string()), len(batch))
+        if field.name in self._leaves:
+            return self._leaves[field.name].of(batch)
+        return batch.column(field.name)
+
+
+def _partition_field(name: str) -> pa.Field:
+    return pa.field(name, pa.string(), metadata=PARTITION)
+
+
 class Sink(ABC):
     """Takes tables of one schema one after the other and writes them as one file.
 
     suffixes : of the files that it writes.
+    is_text : whether they are text, which may be compressed as a whole.
     geometries : whether points are one column of geometries rather than one column per axis; None for as they came.
     needs_plane : whether it can only hold points of two axes.
+    keeps_dictionaries : whether columns that were dictionaries are written as such.
     rows_at_once : how many rows are written together. Every table that is written has as many, but for the last.
     """
 
     suffixes: ClassVar[tuple[str, ...]]
+    is_text: ClassVar[bool] = False
     geometries: ClassVar[bool | None] = None
     needs_plane: ClassVar[bool] = False
+    keeps_dictionaries: ClassVar[bool] = False
     rows_at_once: ClassVar[int] = limits.CHUNK_ROWS
 
     @abstractmethod
@@ -146,6 +231,8 @@ def _unreadable(name: str, error: Exception, rows: int, columns: Sequence[str]) 
     where = f"row {int(row[1]):,}" if row is not None else f"some row after {rows:,}"
     if column is not None and int(column[1]) < len(columns):
         where += f", column {columns[int(column[1])]!r}"
+    if isinstance(error, UnicodeError):
+        words = "invalid UTF8"
     what = next((said for sign, said in _SIGNS.items() if sign in words), "it is damaged or cut off")
     return InvalidInputError(f"`{name}` must be readable, got trouble at {where}: {what}.")
 
@@ -163,7 +250,7 @@ def unmarked(schema: pa.Schema) -> pa.Schema:
 
     Names are decoded here for the first time: a name that is not UTF-8 raises while the file is being opened.
     """
-    marks = {*JSON_TEXT, NESTED}
+    marks = {*JSON_TEXT, *PARTITION, *PART_OF_GEOMETRY, NESTED}
     fields = []
     for field in schema:
         kept = {key: value for key, value in (field.metadata or {}).items() if key not in marks}

@@ -1,14 +1,9 @@
-"""Comma-separated text, gzipped or not, with a first line of column names; from stdin too."""
+"""Comma- and tab-separated text with a first line of column names; from stdin too."""
 
 from __future__ import annotations
 
 import csv
-import gzip
 import io
-import os
-import select
-import sys
-import threading
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,13 +12,20 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from metricdp._validation import reject
+from metricdp.errors import InvalidInputError
 from metricdp.perturb import limits
 from metricdp.perturb.copying import why_not_plain
 from metricdp.perturb.formats.base import Sink, Source, after, as_text, decoding, text_schema
+from metricdp.perturb.formats.streams import STANDARD, Bytes, share_read, unpacked
+from metricdp.perturb.remote import shown
 
-__all__ = ["CsvSink", "CsvSource", "GzippedCsvSink", "StandardInput"]
+__all__ = ["CsvSink", "CsvSource", "TsvSink", "TsvSource"]
 
-_DELIMITERS = ",;\t|"
+# What stands for no number: what pandas and Arrow take for it, and what databases write.
+_NULLS = [
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
+    "NULL", "NaN", "None", "\\N", "n/a", "nan", "null",
+]  # fmt: skip
 
 # Lines that the names may take up, in quotes.
 _MOST_LINES = 2**8
@@ -31,30 +33,37 @@ _MOST_LINES = 2**8
 # Rows that Arrow formats at once.
 _FORMATTED_ROWS = 2**14
 
-_GZIP_LEVEL = 4
-
-# Seconds after which a thread that waits for stdin looks whether anybody still wants it.
-_PATIENCE = 0.1
-
 
 class CsvSource(Source):
-    """CSV from a file, or from stdin for "-". Coordinates are read as float64, other columns as text, unchanged.
+    r"""CSV from a file, or from stdin for "-". Coordinates are read as float64, other columns as text, unchanged.
 
-    In columns of numbers an empty cell, NA, NaN, null and their like mean null.
+    In columns of numbers an empty cell, NA, NaN, null, \N and their like mean null.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.name = str(path)
-        self._path = None if self.name == "-" else Path(path)
-        self._text = StandardInput() if self._path is None else _unpacked(self._path)
+    is_text: ClassVar[bool] = True
+    delimiters: ClassVar[str] = ",;\t|"
+
+    def __init__(self, path: str | Path, encoding: str | None = None) -> None:
+        self.name = shown(path)
+        self._path, self._encoding, self._begun = path, encoding, False
+        with decoding(self.name):
+            self._text = Bytes(path, encoding)
         self._packed: pa.NativeFile | None = None
         try:
-            self._names, self._delimiter = self._header()
-            self._empty = not self._text.peek(1)
+            with decoding(self.name):
+                line = self._first_line()
+                self._empty = not self._text.peek(1)
+            self._names, self._delimiter = self._header(line)
         except BaseException:
             self.close()
             raise
         self.schema = pa.schema([(name, pa.string()) for name in self._names])
+
+    @classmethod
+    def opened(cls, path: str | Path, *, with_others: bool, encoding: str | None = None) -> CsvSource:
+        """Open a file in some encoding, by default UTF-8."""
+        del with_others
+        return cls(path, encoding)
 
     def close(self) -> None:
         """Close the file; from stdin nothing more is read."""
@@ -68,9 +77,9 @@ class CsvSource(Source):
 
     def fraction(self) -> float | None:
         """Return the share of the file's bytes that were taken from it."""
-        if self._path is None or self._packed is None or self._packed.closed:
-            return None
-        return float(self._packed.tell() / max(1, self._packed.size()))
+        if not self._text.native:
+            return self._text.fraction()
+        return None if self._packed is None else share_read(self._packed)
 
     def _batches(
         self, points: Sequence[str], others: Sequence[str], skip: int
@@ -90,36 +99,51 @@ class CsvSource(Source):
                 # In a file of one column, an empty line is a row without a value.
                 ignore_empty_lines=len(self._names) > 1,
             ),
-            convert_options=arrow_csv.ConvertOptions(include_columns=list(kinds), column_types=kinds),
+            convert_options=arrow_csv.ConvertOptions(
+                include_columns=list(kinds), column_types=kinds, null_values=_NULLS
+            ),
         )
         yield from after(skip, reader)
 
     def _rest(self) -> Any:
         """Return what comes after the first line.
 
-        Files are opened and decompressed by Arrow, not by Python: the reader has a thread of its own that reads ahead,
-        and a thread that is inside Python when the interpreter ends, after an error, would abort the process.
+        Where they can be, files are opened and decompressed by Arrow, not by Python: the reader has a thread of its own
+        that reads ahead, and a thread that is inside Python when the interpreter ends, after an error, would abort the
+        process.
         """
-        if self._path is None:
+        if not self._text.native:
+            if self._begun and str(self._path) != STANDARD:
+                self._text.close()
+                self._text = Bytes(self._path, self._encoding)
+                self._first_line()
+            self._begun = True
             return self._text
-        self._packed = pa.OSFile(str(self._path))
-        stream = pa.CompressedInputStream(self._packed, "gzip") if _is_packed(self._path) else self._packed
-        stream.read(self._length)
+        self._packed, stream = unpacked(self._path)
+        stream.read(self._text.taken)
         return stream
 
-    def _header(self) -> tuple[list[str], str]:
-        with decoding(self.name):
-            line = self._text.readline(limits.LONGEST_NOTE)
-            # A name in quotes may have several lines.
-            for _ in range(_MOST_LINES):
-                if line.count(b'"') % 2 == 0 or len(line) >= limits.LONGEST_NOTE:
-                    break
-                line += self._text.readline(limits.LONGEST_NOTE)
-            self._length = len(line)
-            text = line.decode("utf-8-sig").strip("\r\n")
-        if not text or len(line) >= limits.LONGEST_NOTE or line.count(b'"') % 2:
+    def _first_line(self) -> str:
+        line = self._text.readline(limits.LONGEST_NOTE)
+        # A name in quotes may have several lines.
+        for _ in range(_MOST_LINES):
+            if line.count(b'"') % 2 == 0 or len(line) >= limits.LONGEST_NOTE:
+                break
+            line += self._text.readline(limits.LONGEST_NOTE)
+        if len(line) >= limits.LONGEST_NOTE or line.count(b'"') % 2:
+            return ""
+        return line.decode().strip("\r\n")
+
+    def _header(self, text: str) -> tuple[list[str], str]:
+        if not text:
             raise reject("source", "CSV with a first line of column names", f"none in {self.name}")
-        delimiter = max(_DELIMITERS, key=text.count)
+        if "\0" in text:
+            msg = (
+                f"The first line of {self.name} has NUL characters, as UTF-16 has when it is read as UTF-8; say what "
+                "it is with `encoding`, such as utf-16-le."
+            )
+            raise InvalidInputError(msg)
+        delimiter = max(self.delimiters, key=text.count)
         try:
             names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
         except csv.Error:
@@ -130,25 +154,31 @@ class CsvSource(Source):
         return names, delimiter
 
 
+class TsvSource(CsvSource):
+    """The same, with tabs between the cells, whatever else is in the names."""
+
+    delimiters: ClassVar[str] = "\t"
+
+
 class CsvSink(Sink):
     """CSV with a first line of column names; null is an empty cell."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".csv",)
     geometries: ClassVar[bool | None] = False
+    is_text: ClassVar[bool] = True
+    delimiter: ClassVar[str] = ","
 
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema) -> None:
-        self._stream = stream
         plain = text_schema(schema)
         others = [field.name for field in plain if why_not_plain(field) is not None]
         if others:
             raise reject("copy", "columns of numbers, texts or times where CSV is written", ", ".join(others))
         header = io.StringIO(newline="")
         # The csv module quotes names that contain a character of this terminator.
-        csv.writer(header, lineterminator="\r\n").writerow(plain.names)
+        csv.writer(header, delimiter=self.delimiter, lineterminator="\r\n").writerow(plain.names)
         stream.write(header.getvalue().removesuffix("\r\n").encode() + b"\n")
-        self._writer = arrow_csv.CSVWriter(
-            stream, plain, write_options=arrow_csv.WriteOptions(include_header=False, batch_size=_FORMATTED_ROWS)
-        )
+        options = arrow_csv.WriteOptions(include_header=False, batch_size=_FORMATTED_ROWS, delimiter=self.delimiter)
+        self._writer = arrow_csv.CSVWriter(stream, plain, write_options=options)
 
     def write(self, table: pa.Table) -> None:
         """Write some more rows."""
@@ -161,82 +191,11 @@ class CsvSink(Sink):
         self._writer.close()
 
 
-class GzippedCsvSink(CsvSink):
-    """The same, gzipped."""
+class TsvSink(CsvSink):
+    """The same, with tabs between the cells."""
 
-    suffixes: ClassVar[tuple[str, ...]] = (".csv.gz",)
-
-    def __init__(self, stream: pa.NativeFile, schema: pa.Schema) -> None:
-        # Arrow's own gzip stream has only the slowest level.
-        self._packed = gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=_GZIP_LEVEL, mtime=0)
-        super().__init__(pa.PythonFile(self._packed, "w"), schema)
-
-    def close(self) -> None:
-        """End the file."""
-        super().close()
-        self._packed.close()
-
-
-class StandardInput:
-    """Standard input, which can be closed while another thread waits for it; read by line, then in blocks.
-
-    Arrow's reader of CSV reads in a thread of its own. A thread that still waits for input when the interpreter ends
-    would abort the process, so it never waits for long, and finds the end of the input as soon as this is closed.
-    """
-
-    def __init__(self) -> None:
-        self._handle = sys.stdin.fileno()
-        self._held = b""
-        self._reading = threading.Lock()
-        self.closed = False
-
-    def close(self) -> None:
-        """End the input, and wait until no thread is inside `read`."""
-        self.closed = True
-        with self._reading:
-            self._held = b""
-
-    def readable(self) -> bool:
-        """Whether it can be read, which Arrow asks."""
-        return True
-
-    def readline(self, limit: int) -> bytes:
-        """Return a line, or `limit` bytes of it."""
-        while b"\n" not in self._held and len(self._held) < limit and (more := self._next(limits.READ_BYTES)):
-            self._held += more
-        end = self._held.find(b"\n") + 1 or len(self._held)
-        line, self._held = self._held[: min(end, limit)], self._held[min(end, limit) :]
-        return line
-
-    def peek(self, count: int) -> bytes:
-        """Return some of the next bytes without taking them, none at the end."""
-        self._held = self._held or self._next(max(count, limits.READ_BYTES))
-        return self._held[:count]
-
-    def read(self, count: int) -> bytes:
-        """Return `count` bytes, fewer only at the end."""
-        with self._reading:
-            blocks, missing = [self._held[:count]], count - len(self._held[:count])
-            self._held = self._held[count:]
-            while missing and (block := self._next(missing)):
-                blocks.append(block)
-                missing -= len(block)
-            return b"".join(blocks)
-
-    def _next(self, most: int) -> bytes:
-        """Wait for some bytes and return them; none at the end."""
-        while not self.closed:
-            if os.name == "nt" or select.select([self._handle], [], [], _PATIENCE)[0]:
-                return os.read(self._handle, most)
-        return b""
-
-
-def _is_packed(path: Path) -> bool:
-    return path.name.casefold().endswith(".gz")
-
-
-def _unpacked(path: Path) -> Any:
-    return gzip.open(path) if _is_packed(path) else path.open("rb")
+    suffixes: ClassVar[tuple[str, ...]] = (".tsv",)
+    delimiter: ClassVar[str] = "\t"
 
 
 def _is_number(text: str) -> bool:

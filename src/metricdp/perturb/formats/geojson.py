@@ -5,8 +5,7 @@ from __future__ import annotations
 import codecs
 import itertools
 import json
-import math
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,16 +14,14 @@ import pyarrow as pa
 
 from metricdp.errors import InvalidInputError
 from metricdp.perturb import limits
-from metricdp.perturb.copying import JSON_TEXT, NESTED, is_json
 from metricdp.perturb.formats.base import Sink, Source, decoding
+from metricdp.perturb.formats.json_values import Names, batched, is_number, json_text, json_texts
+from metricdp.perturb.formats.streams import Bytes
+from metricdp.perturb.remote import shown
 
 __all__ = ["GeoJsonSink", "GeoJsonSource"]
 
 LON, LAT = "lon", "lat"
-
-# A batch ends after so many features, or after so many values of properties, those that a feature lacks included, or
-# after `limits.BATCH_BYTES` of the file.
-_ROWS, _VALUES = 2**14, 2**20
 
 
 class GeoJsonSource(Source):
@@ -36,15 +33,16 @@ class GeoJsonSource(Source):
     with_properties : whether names of properties are wanted, which takes a first pass over the file.
     """
 
-    @classmethod
-    def opened(cls, path: str | Path, *, with_others: bool) -> GeoJsonSource:
-        """Open a file; names of properties take a first pass over it."""
-        return cls(path, with_properties=with_others)
+    is_text: ClassVar[bool] = True
 
-    def __init__(self, path: str | Path, *, with_properties: bool) -> None:
-        self.name = str(path)
-        self._path = Path(path)
-        self._size, self._done = self._path.stat().st_size, 0
+    @classmethod
+    def opened(cls, path: str | Path, *, with_others: bool, encoding: str | None = None) -> GeoJsonSource:
+        """Open a file; names of properties take a first pass over it."""
+        return cls(path, encoding, with_properties=with_others)
+
+    def __init__(self, path: str | Path, encoding: str | None = None, *, with_properties: bool) -> None:
+        self.name = shown(path)
+        self._path, self._encoding, self._fraction = path, encoding, 0.0
         with decoding(self.name):
             json_fields = self._properties() if with_properties else []
         self.schema = pa.schema([pa.field(LON, pa.float64()), pa.field(LAT, pa.float64()), *json_fields])
@@ -54,47 +52,34 @@ class GeoJsonSource(Source):
 
     def fraction(self) -> float | None:
         """Return the share of the file's bytes that were read."""
-        return self._done / self._size if self._size else None
+        return self._fraction
 
     def _properties(self) -> list[pa.Field]:
-        nested: dict[str, set[bool]] = {}
+        names = Names()
         with closing(self._features()) as features:
-            for number, feature in enumerate(features, start=1):
-                for name, value in (feature.get("properties") or {}).items():
-                    kinds = nested.setdefault(name, set())
-                    if value is not None:
-                        kinds.add(isinstance(value, (dict, list)))
-                if len(nested) > limits.MOST_COLUMNS:
+            for number, (feature, _) in enumerate(features, start=1):
+                names.add(feature.get("properties") or {})
+                if len(names) > limits.MOST_COLUMNS:
                     raise self._bad(number, f"more than {limits.MOST_COLUMNS:,} different names of properties")
         # `lon` and `lat` are the point's own columns.
-        return [_json_field(name, kinds) for name, kinds in nested.items() if name not in (LON, LAT)]
+        return [field for field in names.fields() if field.name not in (LON, LAT)]
 
     def _batches(
         self, points: Sequence[str], others: Sequence[str], skip: int
     ) -> Generator[pa.RecordBatch, None, None]:
         schema = self.selected(points, others)
-        self._done = 0
         # A generator that an error leaves behind would keep its file open for as long as the error is looked at.
-        with closing(self._features()) as opened:
-            features = enumerate(opened, start=1)
-            for _ in itertools.islice(features, skip):
-                pass
-            while rows := self._rows(features, others):
-                columns = zip(zip(*rows, strict=True), schema, strict=True)
-                yield pa.RecordBatch.from_arrays(
-                    [pa.array(values, field.type) for values, field in columns], schema=schema
-                )
+        with closing(self._features()) as features:
+            found = self._rows(itertools.islice(enumerate(features, start=1), skip, None), others)
+            yield from batched(found, schema)
 
-    def _rows(self, features: Iterator[tuple[int, dict[str, Any]]], others: Sequence[str]) -> list[tuple[Any, ...]]:
-        """Return the next features as rows of a batch: the point, then the properties."""
-        rows: list[tuple[Any, ...]] = []
-        begun, most = self._done, max(1, min(_ROWS, _VALUES // (1 + len(others))))
-        for number, feature in features:
+    def _rows(
+        self, features: Iterator[tuple[int, tuple[dict[str, Any], int]]], others: Sequence[str]
+    ) -> Iterator[tuple[tuple[Any, ...], int]]:
+        """Yield features as rows of a batch, the point before the properties, and how far the file was read."""
+        for number, (feature, place) in features:
             texts = (_text(feature, name) for name in others)
-            rows.append((*self._point(feature.get("geometry"), number), *texts))
-            if len(rows) == most or self._done - begun > limits.BATCH_BYTES:
-                break
-        return rows
+            yield (*self._point(feature.get("geometry"), number), *texts), place
 
     def _point(self, geometry: Any, number: int) -> tuple[float | None, float | None]:
         if geometry is None:
@@ -103,7 +88,7 @@ class GeoJsonSource(Source):
         place = geometry.get("coordinates") if is_point else None
         if place == []:
             return None, None
-        if not (isinstance(place, list) and len(place) >= 2 and all(_is_number(value) for value in place[:2])):
+        if not (isinstance(place, list) and len(place) >= 2 and all(is_number(value) for value in place[:2])):
             raise self._bad(number, "a geometry that is no point of two numbers")
         return float(place[0]), float(place[1])
 
@@ -111,21 +96,20 @@ class GeoJsonSource(Source):
         return InvalidInputError(f"`{self.name}` must be a GeoJSON FeatureCollection of points, got {what} "
                                  f"at feature {number:,}.")  # fmt: skip
 
-    def _features(self) -> Generator[dict[str, Any], None, None]:
-        """Yield the features; other members of the collection are skipped."""
-        number, text = 0, _Text(self._path)
-        try:
-            for feature in text.members_of("features"):
-                number, self._done = number + 1, text.bytes_read
-                if not isinstance(feature, dict) or not isinstance(feature.get("properties") or {}, dict):
-                    raise self._bad(number, "something else than a feature")
-                yield feature
-        except (_SyntaxError, UnicodeError):
-            damaged = True
-        else:
-            damaged = False
-        finally:
-            text.close()
+    def _features(self) -> Generator[tuple[dict[str, Any], int], None, None]:
+        """Yield the features, and how many bytes were read until then; other members of the collection are skipped."""
+        number, damaged = 0, False
+        with Bytes(self._path, self._encoding) as content:
+            text = _Text(content)
+            try:
+                for feature in text.members_of("features"):
+                    number += 1
+                    if not isinstance(feature, dict) or not isinstance(feature.get("properties") or {}, dict):
+                        raise self._bad(number, "something else than a feature")
+                    self._fraction = content.fraction() or 0.0
+                    yield feature, text.bytes_read
+            except _SyntaxError:
+                damaged = True
         if damaged:
             raise self._bad(number + 1, "text that is no JSON, or that ends too soon,")
 
@@ -142,15 +126,12 @@ class _Text:
     limit on the length of a value; and it refuses whole numbers of more than 64 bits, which may be somebody's ids.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb")
-        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    def __init__(self, content: Bytes) -> None:
+        self._content = content
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._json = json.JSONDecoder()
         self._text, self._place, self._ended = "", 0, False
         self.bytes_read = 0
-
-    def close(self) -> None:
-        self._file.close()
 
     def members_of(self, key: str) -> Iterator[Any]:
         """Yield the members of the array under `key` of the object that the file is."""
@@ -220,7 +201,7 @@ class _Text:
 
     def _more(self, count: int) -> bool:
         """Read on; return False at the end."""
-        raw = self._file.read(count)
+        raw = self._content.read(count)
         self.bytes_read += len(raw)
         self._text = self._text[self._place :] + self._decoder.decode(raw, final=not raw)
         self._place = 0
@@ -231,6 +212,7 @@ class GeoJsonSink(Sink):
     """A feature collection of points; other columns become properties."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".geojson", ".json")
+    is_text: ClassVar[bool] = True
     geometries: ClassVar[bool | None] = False  # it makes its own
     needs_plane: ClassVar[bool] = True
     rows_at_once: ClassVar[int] = 2**16
@@ -249,7 +231,7 @@ class GeoJsonSink(Sink):
         if not len(table):
             return
         points = zip(*(table.column(name).to_pylist() for name in self._axes), strict=True)
-        values = zip(*(self._texts(table, field) for field in self._others), strict=True)
+        values = zip(*(json_texts(table, field) for field in self._others), strict=True)
         lines = [self._feature(point, texts) for point, texts in zip(points, values, strict=True)]
         self._stream.write(self._between + ",\n".join(lines).encode())
         self._between = b",\n"
@@ -264,32 +246,7 @@ class GeoJsonSink(Sink):
         properties = ", ".join([key + text for key, text in named if text is not None])
         return f'{{"type": "Feature", "geometry": {place}, "properties": {{{properties}}}}}'
 
-    @staticmethod
-    def _texts(table: pa.Table, field: pa.Field) -> Iterable[str | None]:
-        values: list[Any] = table.column(field.name).to_pylist()
-        if is_json(field):
-            return values
-        if pa.types.is_integer(field.type):
-            return ["null" if value is None else str(value) for value in values]
-        return map(_json, values)
-
 
 def _text(feature: dict[str, Any], name: str) -> str | None:
     properties = feature.get("properties") or {}
-    return _json(properties[name]) if name in properties else None
-
-
-def _json_field(name: str, nested: set[bool]) -> pa.Field:
-    """Return the column of a property; `nested` has True if values are objects or arrays, False if values are not."""
-    mark = {NESTED: b"some" if False in nested else b"all"} if True in nested else {}
-    return pa.field(name, pa.string(), metadata={**JSON_TEXT, **mark})
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _json(value: Any) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "null"
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return json_text(properties[name]) if name in properties else None

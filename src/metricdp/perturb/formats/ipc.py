@@ -13,6 +13,7 @@ from metricdp.errors import InvalidInputError
 from metricdp.perturb import limits
 from metricdp.perturb.formats.base import Sink, Source, after, as_text, decoding, text_schema, unmarked
 from metricdp.perturb.formats.ipc_sizes import decompressed_sizes
+from metricdp.perturb.remote import is_url, shown
 
 __all__ = ["IpcSink", "IpcSource"]
 
@@ -27,10 +28,13 @@ class IpcSource(Source):
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.name = str(path)
+        self.name = shown(path)
+        if is_url(path):
+            msg = f"{self.name} cannot be read from a URL, as Arrow files are mapped into memory; copy it to the disk."
+            raise InvalidInputError(msg)
         Path(path).open("rb").close()  # a missing or forbidden file says so itself
         with decoding(self.name):
-            self._mapped = pa.memory_map(self.name)
+            self._mapped = pa.memory_map(str(path))
             self._content = _messages(self._mapped.read_buffer())
             self._stream = pa.BufferReader(self._content)
             self.schema = unmarked(self._reader().schema)

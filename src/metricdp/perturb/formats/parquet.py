@@ -18,7 +18,9 @@ from metricdp.perturb.chunks import rows_within
 from metricdp.perturb.copying import value_type
 from metricdp.perturb.formats.base import Sink, Source, after, as_text, decoding, text_schema, unmarked
 from metricdp.perturb.formats.parquet_sizes import PageSizes, page_sizes, row_groups
+from metricdp.perturb.formats.streams import open_raw
 from metricdp.perturb.geometries import extension_mark, geometry_mark
+from metricdp.perturb.remote import is_url, shown
 
 __all__ = ["GeoParquetSink", "ParquetSink", "ParquetSource"]
 
@@ -31,21 +33,22 @@ class ParquetSource(Source):
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.name = str(path)
-        self._raw = Path(path).open("rb")  # noqa: SIM115 - closed below; a missing or forbidden file says so itself
+        self.name = shown(path)
+        self._raw = open_raw(path)  # a missing or forbidden file says so itself
         try:
             with decoding(self.name):
                 texts = _text_columns(parquet.read_metadata(self._raw).schema)
                 # Not `pre_buffer`: it would hold whole row groups.
                 self._file = parquet.ParquetFile(
-                    path,
+                    self._raw if is_url(path) else path,
                     pre_buffer=False,
                     buffer_size=limits.READ_BYTES,
                     page_checksum_verification=True,
                     read_dictionary=texts,
                 )
                 self._groups = row_groups(self._raw)
-                named = _extension_marks(parquet.read_schema(self._raw))
+                self._stored = parquet.read_schema(self._raw)
+                named = _extension_marks(self._stored)
                 self.schema = _marked(unmarked(self._file.schema_arrow), named, self._file.schema)
         except BaseException:
             self._raw.close()
@@ -56,6 +59,10 @@ class ParquetSource(Source):
         """Close the file."""
         self._file.close()
         self._raw.close()
+
+    def file_type(self, name: str) -> pa.DataType:
+        """Return the type that a column has in the file; texts are read as dictionaries."""
+        return self._stored.field(name).type
 
     def fraction(self) -> float | None:
         """Return the share of the rows that were read."""
@@ -118,6 +125,7 @@ class ParquetSink(Sink):
     """A Parquet file; every table that is written becomes a row group."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
+    keeps_dictionaries: ClassVar[bool] = True
 
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema) -> None:
         self._writer = parquet.ParquetWriter(stream, text_schema(schema))
