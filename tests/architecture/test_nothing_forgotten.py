@@ -112,8 +112,9 @@ def test_every_ending_of_points_is_offered_and_documented():
 
     kinds = {kind for module in modules_of(formats) for kind in vars(module).values() if isinstance(kind, type)}
     endings = {ending for kind in kinds if issubclass(kind, formats.Sink) for ending in getattr(kind, "suffixes", ())}
-    assert endings == set(formats.suffixes())
-    for suffix in formats.suffixes():
+    assert endings == {ending for kind in formats.FORMATS for ending in kind.suffixes}
+    assert endings <= set(formats.suffixes())
+    for suffix in (*endings, *formats.COMPRESSIONS):
         assert f"`{suffix}`" in page("perturb.md"), suffix
 
 

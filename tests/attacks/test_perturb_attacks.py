@@ -623,7 +623,7 @@ def csv_with_a_number_of_a_million_digits(path):
     return {}, "must be "
 
 
-def in_blocks(path, first, block, count=256):
+def in_blocks(path, first, block, count=128):
     """Write a file that is small as it is, and `count` megabytes once it is unpacked."""
     with perturb_tools.packed(path, "wb") as file:
         file.write(first.encode())

@@ -18,19 +18,20 @@ class Leaf:
     """A column inside of another one.
 
     root : the column of the table.
-    path : at each level, the number of the field that leads further.
+    path : at each level, the name of the field that leads further.
     field : name, type and metadata of the leaf.
     """
 
     root: str
-    path: tuple[int, ...]
+    path: tuple[str, ...]
     field: pa.Field
 
     def of(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the values, null where something on the way is null."""
         column = batch.column(self.root)
-        for place in self.path:
-            column = pc.struct_field(column.storage if isinstance(column, pa.ExtensionArray) else column, [place])
+        for name in self.path:
+            column = column.storage if isinstance(column, pa.ExtensionArray) else column
+            column = pc.struct_field(column, [column.type.get_field_index(name)])
         return column
 
 
@@ -64,14 +65,13 @@ def _leaf(schema: pa.Schema, name: str) -> Leaf | None:
     for count in range(1, len(words)):
         root = ".".join(words[:count])
         if schema.names.count(root) == 1:
-            path, field = [], schema.field(root)
+            field = schema.field(root)
             for word in words[count:]:
                 kind = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
                 place = kind.get_field_index(word) if pa.types.is_struct(kind) else -1
                 if place < 0:
                     break
-                path.append(place)
                 field = kind.field(place)
             else:
-                return Leaf(root, tuple(path), pa.field(name, field.type, metadata=field.metadata))
+                return Leaf(root, tuple(words[count:]), pa.field(name, field.type, metadata=field.metadata))
     return None

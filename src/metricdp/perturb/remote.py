@@ -87,22 +87,22 @@ def exists_url(url: str) -> bool:
 def whole_url(url: str) -> Iterator[RemoteFile]:
     """Open a file to be written to a URL; it appears there only if the block ends well."""
     with _translated(url):
+        if url.casefold().startswith(("http://", "https://")):
+            raise NotImplementedError
         system, path = _filesystem(url)
         transaction = system.transaction
         transaction.__enter__()
-    done = False
+    failed: type[BaseException] | None = InvalidInputError
     try:
         with _translated(url):
             opened = system.open(path, "wb")
         _require_undo(transaction, opened, url)
         with RemoteFile(opened, url) as file:
             yield file
-        done = True
+        failed = None
     finally:
         with _translated(url):
-            if not done:
-                transaction.complete(commit=False)
-            transaction.__exit__(None, None, None)
+            transaction.__exit__(failed, None, None)
 
 
 class RemoteFile(io.RawIOBase):
@@ -158,15 +158,16 @@ def _filesystem(url: str) -> tuple[Any, str]:
         msg = f"{shown(url)} chains file systems with '::', which is not supported; give the file's own URL."
         raise InvalidInputError(msg)
     try:
-        import fsspec  # noqa: PLC0415 - most users need no URLs
+        from fsspec.core import url_to_fs  # noqa: PLC0415 - most users need no URLs
+        from fsspec.registry import known_implementations  # noqa: PLC0415
     except ImportError:
         msg = f"{shown(url)} is read through fsspec, which is not installed: pip install 'metricdp[remote]'."
         raise InvalidInputError(msg) from None
     try:
         # No cache of directories or instances: what is at a URL may change, and a transaction is one job's.
-        system, path = fsspec.core.url_to_fs(url, skip_instance_cache=True)
+        system, path = url_to_fs(url, skip_instance_cache=True)
     except ImportError as error:
-        known = fsspec.registry.known_implementations.get(scheme, {}).get("err", "install its package for fsspec")
+        known = known_implementations.get(scheme, {}).get("err", "install its package for fsspec")
         msg = f"{scheme}:// needs a package that is not installed ({error.name or 'for fsspec'}): {known}."
         raise InvalidInputError(msg) from None
     except ValueError:
@@ -191,7 +192,7 @@ def _translated(url: str) -> Iterator[None]:
     except InvalidInputError:
         raise
     except NotImplementedError:
-        msg = f"Files at {url.partition('://')[0]}:// can be read, but not written or listed; choose another place."
+        msg = f"Files at {url.partition('://')[0]}:// can be read, but not written; choose another place."
         raise InvalidInputError(msg) from None
     except Exception as error:  # noqa: BLE001 - every file system has errors of its own, and all may quote the URL
         known = {"FileNotFoundError": errno.ENOENT, "PermissionError": errno.EACCES}

@@ -33,6 +33,7 @@ _DAMAGE = (
 _SIGNS = {
     "straddl": "a row that is longer than 4 MB",
     "invalid UTF8": "text that is not UTF-8; say what it is with `encoding`, such as latin-1 or cp1252",
+    "Nested data conversions": "texts inside of a struct in a form that pyarrow reads as a whole only; flatten it",
     "Memory usage limit": "it takes more than 128 MB to decompress; compress it with xz's own settings",
     "conversion error": "a cell that should be a number is none",
     "columns, got": "it has not as many cells as the first line has names",

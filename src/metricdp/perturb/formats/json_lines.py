@@ -149,7 +149,7 @@ class JsonLinesSource(Source):
             place += len(block)
             end = block.rfind(b"\n") + 1
             if end:
-                for line in _LINE.findall(held + block[:end]):
+                for line in _LINE.findall((held + block[:end]).strip()):
                     number += 1
                     yield line, place
                 held = b""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,6 +20,7 @@ from metricdp.perturb.formats.base import Sink, Source, after, as_text, decoding
 from metricdp.perturb.formats.parquet_sizes import PageSizes, page_sizes, row_groups
 from metricdp.perturb.formats.streams import open_raw
 from metricdp.perturb.geometries import extension_mark, geometry_mark
+from metricdp.perturb.nested import Leaf, leaves_of, with_leaves
 from metricdp.perturb.remote import is_url, shown
 
 __all__ = ["GeoParquetSink", "ParquetSink", "ParquetSource"]
@@ -53,12 +54,21 @@ class ParquetSource(Source):
         except BaseException:
             self._raw.close()
             raise
+        self._inner: dict[str, Leaf] = {}
         self._rows, self._read = sum(group.rows for group in self._groups), 0
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
         self._raw.close()
+
+    def reaching(self, names: Iterable[str]) -> Source:
+        """Let dotted names lead into structs, of which only what is named is then read."""
+        wanted = tuple(names)
+        self._inner = leaves_of(self.schema, wanted)
+        self.schema = with_leaves(self.schema, self._inner)
+        self._stored = with_leaves(self._stored, leaves_of(self._stored, wanted))
+        return self
 
     def file_type(self, name: str) -> pa.DataType:
         """Return the type that a column has in the file; texts are read as dictionaries."""
@@ -76,10 +86,23 @@ class ParquetSource(Source):
             skip -= self._groups[groups.pop(0)].rows
         if not groups:
             return
-        names = [*points, *others]
-        for batch in after(skip, self._file.iter_batches(self._rows_at_once(names), groups, names)):
+        schema = self.selected(points, others)
+        for batch in after(skip, self._in_pieces(schema, groups)):
             self._read += len(batch)
-            yield batch
+            arrays = [
+                self._inner[name].of(batch) if name in self._inner else batch.column(name) for name in schema.names
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _in_pieces(self, schema: pa.Schema, groups: list[int]) -> Iterator[pa.RecordBatch]:
+        """Yield batches. Where texts are inside of structs and lists, none has rows of two row groups.
+
+        pyarrow cannot put the dictionaries of two row groups together inside of a struct.
+        """
+        nested = any(pa.types.is_nested(field.type) for field in schema) or bool(self._inner)
+        rows = self._rows_at_once(schema.names)
+        for some in [[group] for group in groups] if nested else [groups]:
+            yield from self._file.iter_batches(rows, some, schema.names)
 
     def _rows_at_once(self, names: Sequence[str]) -> int:
         """Return how many rows make a batch of bounded size, going by the page with the longest rows.
