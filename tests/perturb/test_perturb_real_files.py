@@ -20,6 +20,7 @@ import metricdp as mdp
 import perturb_tools
 from metricdp.perturb import Options, perturb_batch, perturb_file, perturb_folder, perturb_stream
 from metricdp.perturb.formats import FORMATS, open_source, suffixes
+from metricdp.perturb.points import read_places
 from perturb_tools import CENTRE, city, nearest, points, wkb
 
 ROWS = 40
@@ -431,3 +432,13 @@ def test_outputs_read_alike_in_pandas_and_duckdb(tmp_path, suffix):
     assert mine["output_id"].tolist() == other["output_id"].tolist() == IDS
     assert mine["näme"].tolist() == other["näme"].tolist()
     assert np.allclose(mine[["lon", "lat"]], other[["lon", "lat"]], rtol=0, atol=1e-12)
+
+
+def test_places_of_problems_are_found_by_dotted_names_too(tmp_path):
+    lines = [
+        json.dumps({"at": {"lon": lon, "lat": lat}, "id": n}) + "\n" for n, (lon, lat) in enumerate(LONLAT.tolist())
+    ]
+    (tmp_path / "in.jsonl").write_text("".join(lines))
+    found = read_places((tmp_path / "in.jsonl").as_uri(), ("at.lon", "at.lat"), id_column="id")
+    assert np.array_equal(found.points, LONLAT)
+    assert [int(one) for one in found.ids] == list(range(ROWS))

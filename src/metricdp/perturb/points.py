@@ -20,6 +20,7 @@ from metricdp.perturb.copying import plain_values, why_not_plain
 from metricdp.perturb.formats import Source, open_source
 from metricdp.perturb.formats.base import as_text
 from metricdp.perturb.geometries import Mask, NotPoints, read_points
+from metricdp.perturb.remote import located, shown
 
 __all__ = ["PlacesFile", "column_of", "points_of", "read_places", "require_sound"]
 
@@ -61,7 +62,7 @@ def read_places(
     Parameters
     ----------
     path : str or Path
-        The file; "-" is stdin, as CSV.
+        The file, or its URL; "-" is stdin, as CSV.
     columns : sequence of str, optional
         The columns of the point (longitude first), or one column of geometries. Guessed from names by default.
     coordinates : "lonlat" or "projected", optional
@@ -73,13 +74,14 @@ def read_places(
         choice("coordinates", coordinates, ("lonlat", "projected"))
     labels = {"id_column": id_column, "name_column": name_column}
     wanted = {parameter: name for parameter, name in labels.items() if name is not None}
-    with open_source(path, with_others=bool(wanted)) as source:
+    named = (*(columns or ()), *wanted.values())
+    with open_source(located(path), with_others=bool(wanted), names=named) as source:
         found, sure = find_places(source.schema, columns, coordinates)
         for parameter, name in wanted.items():
             _require_label(parameter, source.schema, name, found)
         points, kept, texts = _read_all(source, found, list(dict.fromkeys(wanted.values())))
     if not kept.any():
-        raise reject("source", "a file with points", f"{len(kept):,} rows without any in {path}")
+        raise reject("source", "a file with points", f"{len(kept):,} rows without any in {shown(path)}")
     ids = None if id_column is None else _complete("id_column", texts[id_column])
     names = None if name_column is None else ["" if one is None else str(one) for one in texts[name_column]]
     return PlacesFile(points, found, sure, kept, ids, names)
