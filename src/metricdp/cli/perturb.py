@@ -22,8 +22,7 @@ from metricdp.perturb.folder import perturb_folder
 from metricdp.perturb.formats import STANDARD
 from metricdp.perturb.job import perturb_file
 from metricdp.perturb.options import Options
-from metricdp.perturb.remote import located
-from metricdp.perturb.remote import shown as shown_path
+from metricdp.perturb.remote import located, shown
 from metricdp.perturb.summary import Summary
 
 __all__ = ["perturb_command"]
@@ -106,9 +105,9 @@ def perturb_command(
         errors.print("stopped" if STANDARD in (source, target) else "stopped; the same command with --resume goes on")
         raise typer.Exit(130) from None
     if as_json:
-        print_json({"out": shown_path(target), **summary.to_dict()})
+        print_json({"out": shown(target), **summary.to_dict()})
     elif target != STANDARD:
-        _show(summary, shown_path(target))
+        _show(summary, shown(target))
     elif copy == "all":
         _show_columns(summary, errors)
 
@@ -119,7 +118,7 @@ def _check_places(source: str, target: str, *, cluster: str | None, overwrite: b
         msg = "`--json` cannot be used where the output goes to stdout, since both would be written there."
         raise InvalidInputError(msg)
     if cluster is not None and not folder:
-        raise reject("--cluster", "used with a folder, whose files are given to the workers", shown_path(source))
+        raise reject("--cluster", "used with a folder, whose files are given to the workers", shown(source))
     if overwrite and folder:
         raise reject("--overwrite", "used with a single file", source)
 
