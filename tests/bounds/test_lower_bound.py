@@ -8,10 +8,11 @@ import math
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metricdp import InvalidInputError, Problem, ProblemTooLargeError, fit
+from metricdp.bounds import tight
 from metricdp.bounds.choosing import lower_bound
 from metricdp.bounds.tight import cluster_records
 from metricdp.optimise.pair_constraints import spanning_pairs
@@ -49,6 +50,60 @@ def test_no_private_mechanism_beats_it(seed, epsilon, p, clusters, neighbours):
     assert problem.floor - 1e-9 <= tight <= loss
     assert lower_bound(problem, epsilon, kind="paper", cells=5) <= loss
     assert lower_bound(problem, epsilon, kind="floor") <= loss
+
+
+@pytest.fixture
+def first_order(monkeypatch):
+    monkeypatch.setattr(tight, "_LARGEST_INTERIOR", 0)
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0, math.inf])
+def test_the_first_order_method_comes_close_to_the_optimum_from_below(p, first_order):
+    problem = random_problem(2, n=8, p=p)
+    reach = np.array([[distance(a, b, p) for b in problem.records] for a in problem.records])
+    expected = dense_optimum(problem.prior[:, None] * problem.loss, reach, 0.6)
+    found = lower_bound(problem, 0.6, clusters=8)
+    assert problem.floor < expected * 0.99
+    assert expected * (1 - 2e-3) <= found <= expected * (1 + 1e-9)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 10_000),
+    epsilon=st.sampled_from([0.05, 0.4, 1.5, 8.0]),
+    p=st.sampled_from([1.0, 2.0, math.inf]),
+    clusters=st.integers(1, 45),
+    near=st.integers(1, 4),
+)
+def test_no_private_mechanism_beats_the_first_order_method(seed, epsilon, p, clusters, near, first_order):
+    """With any number of outputs kept, down to one of four, and after few iterations too."""
+    problem = random_problem(seed, p=p, n_axes=1 + seed % 2)
+    loss = fit(problem, epsilon=epsilon, method="aipo-e", cells=6).expected_loss(problem)
+    exact = lower_bound(problem, epsilon, clusters=clusters, seed=seed, solver="highs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tight, "_MOST_NEAR", near)
+        patch.setattr(tight, "_ITERATIONS", 1 + seed % 200)
+        found = lower_bound(problem, epsilon, clusters=clusters, seed=seed)
+    assert problem.floor - 1e-9 <= found <= min(loss, exact + 1e-7)
+
+
+def test_outputs_that_are_left_out_loosen_the_bound(first_order, monkeypatch):
+    problem = random_problem(4, n=60)
+    bounds = []
+    for near in (1, 2, 4):
+        monkeypatch.setattr(tight, "_MOST_NEAR", near)
+        bounds.append(lower_bound(problem, 0.5, clusters=60))
+    assert bounds[0] < bounds[1] < bounds[2]
+
+
+def test_a_first_order_bound_keeps_its_time_limit(first_order):
+    problem = random_problem(4, n=300)
+    said = []
+    found = lower_bound(
+        problem, 0.5, clusters=300, time_limit=0.01, progress=lambda share, words: said.append((share, words))
+    )
+    assert problem.floor - 1e-9 <= found
+    assert said[-1][0] < 1  # stopped before all iterations
 
 
 def test_more_clusters_and_neighbours_tighten_it():

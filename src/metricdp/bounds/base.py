@@ -23,6 +23,11 @@ class BoundOptions(GridOptions):
     neighbours: int = 64
     seed: int = 0
 
+    def say(self, share: float, words: str) -> None:
+        """Tell the caller how far the bound is."""
+        if self.progress is not None:
+            self.progress(share, words)
+
 
 def rounded_down(value: float, problem: Problem) -> float:
     """Return `value` less what rounding may have added to it."""

@@ -49,7 +49,9 @@ def lower_bound(
     epsilon : float
         Privacy budget per unit of distance.
     clusters : int
-        For "tight": groups of records. More is tighter and slower.
+        For "tight": groups of records. More is tighter and slower. Where clusters times outputs exceed about 100,000
+        an interior-point method would take too long: a first-order method then comes close to the optimum, with the
+        likeliest outputs of each cluster only, which is looser and still valid. 10,000 clusters take a few minutes.
     kind : "tight", "paper" or "floor"
         "floor" is the loss without privacy, Σ π(x) min_k L(x, k). "paper" is Proposition 5 on grid cells, as it stands;
         it can fall below the floor. "tight" joins records to cluster centres by mDP itself (see

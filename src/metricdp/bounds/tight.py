@@ -15,7 +15,14 @@ from metricdp.bounds.base import BoundOptions, floor_bound, rounded_down
 from metricdp.geometry.norms import norm
 from metricdp.mechanisms.options import require_memory
 from metricdp.optimise.engines import Solution, Status, solve, solve_shared
-from metricdp.optimise.pair_constraints import LEAST_COEFFICIENT, Pairs, pair_inequalities, spanning_pairs
+from metricdp.optimise.pair_ascent import LocalPairs, ascend
+from metricdp.optimise.pair_constraints import (
+    LEAST_COEFFICIENT,
+    Pairs,
+    pair_inequalities,
+    ranked_pairs,
+    spanning_pairs,
+)
 from metricdp.optimise.programs import SharedProgram
 from metricdp.problem import Problem
 
@@ -35,6 +42,18 @@ _STRETCH = 0.02
 # Pairs of centres this close, as ε times their distance, are left out.
 _CLOSEST = 1e-9
 
+# Up to about so many inequalities an interior-point method finds the optimum; beyond, a first-order method comes close.
+_LARGEST_INTERIOR, _PAIRS_PER_CENTRE = 2_000_000, 19
+
+# For the first-order method: each centre is paired with its neighbours of these ranks. Near ones make chains short, and
+# far ones let multipliers travel in few iterations.
+_RANKS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 29, 35, 42, 50, 60)
+_ITERATIONS = 2000
+
+# Outputs of each centre that pairs constrain, as many as the number of inequalities allows, and the memory of each.
+_LEAST_NEAR, _MOST_NEAR, _MOST_INEQUALITIES = 8, 48, 6_000_000
+_BYTES_PER_LOCAL_INEQUALITY = 200
+
 # Relative gap between the bound and the value of its program; what is left of it loosens the bound.
 _GAP = 1e-7
 
@@ -53,25 +72,64 @@ def _by_clusters(
 ) -> float:
     clock = Clock(options.time_limit)
     count = min(count, problem.n_records)
-    groups = cluster_records(problem, count, seed, clock)
+    groups = cluster_records(problem, count, seed)
     cost, constant = cluster_cost(problem, epsilon, groups)
-    pairs = spanning_pairs(groups.centres, problem.p, neighbours, _STRETCH if count > neighbours else 0.0)
+    few = count * _PAIRS_PER_CENTRE * problem.n_outputs <= _LARGEST_INTERIOR
+    bounded = _interior if few or options.solver != "auto" else _first_order
+    return rounded_down(bounded(problem, epsilon, groups.centres, cost, neighbours, options, clock) + constant, problem)
+
+
+def _interior(
+    problem: Problem,
+    epsilon: float,
+    centres: FloatArray,
+    cost: FloatArray,
+    neighbours: int,
+    options: BoundOptions,
+    clock: Clock,
+) -> float:
+    """Return the bound of all outputs and of pairs whose chains are hardly longer than distances."""
+    count = len(centres)
+    pairs = spanning_pairs(centres, problem.p, neighbours, _STRETCH if count > neighbours else 0.0)
     needed = len(pairs) * problem.n_outputs * _BYTES_PER_INEQUALITY / 1e9
     require_memory(needed, f"{count} `clusters` and {problem.n_outputs} outputs", "take fewer `clusters`")
-    # `norm` errs by a few roundings; a longer distance only loosens a constraint.
-    distances = norm(groups.centres[pairs[:, 0]] - groups.centres[pairs[:, 1]], problem.p) * (1 + 1e-14)
-    shrink = np.exp(-epsilon * distances)
-    # Pairs left out loosen the bound. Far ones hardly bind; nearly coincident centres leave the feasible set without an
-    # interior, which the solver needs.
-    kept = (shrink >= LEAST_COEFFICIENT) & (shrink <= 1 - _CLOSEST)
-    program = _program(cost, pairs[kept], shrink[kept])
-    if options.progress is not None:
-        options.progress(0.1, f"{len(groups.centres)} clusters, {kept.sum() * problem.n_outputs} inequalities")
+    pairs, shrink = _binding(centres, pairs, epsilon, problem.p)
+    program = _program(cost, pairs, shrink)
+    options.say(0.1, f"{count} clusters, {len(pairs) * problem.n_outputs} inequalities")
     solution = _solve(program, options.solver, clock)
-    if options.progress is not None:
-        options.progress(1.0, f"{solution.engine}: {solution.status}")
-    bound = problem.floor - constant if solution.multipliers is None else program.dual_value(solution.multipliers)
-    return rounded_down(bound + constant, problem)
+    options.say(1.0, f"{solution.engine}: {solution.status}")
+    # Rows of least cost are a bound without any multipliers.
+    return float(cost.min(axis=1).sum()) if solution.multipliers is None else program.dual_value(solution.multipliers)
+
+
+def _first_order(
+    problem: Problem,
+    epsilon: float,
+    centres: FloatArray,
+    cost: FloatArray,
+    neighbours: int,
+    options: BoundOptions,
+    clock: Clock,
+) -> float:
+    """Return the bound of the cheapest outputs of each centre, and of pairs at growing distances."""
+    ranks = [rank for rank in _RANKS if rank <= neighbours]
+    pairs, shrink = _binding(centres, ranked_pairs(centres, problem.p, ranks), epsilon, problem.p)
+    n_near = int(min(problem.n_outputs, _MOST_NEAR, max(_LEAST_NEAR, _MOST_INEQUALITIES // max(1, len(pairs)))))
+    needed = len(pairs) * n_near * _BYTES_PER_LOCAL_INEQUALITY / 1e9
+    require_memory(needed, f"{len(centres)} `clusters`", "take fewer `clusters`")
+    near = np.argpartition(cost, n_near - 1, axis=1)[:, :n_near]
+    options.say(0.0, f"{len(centres)} clusters, {n_near} outputs each, about {len(pairs) * n_near} inequalities")
+    return ascend(LocalPairs(cost, pairs, shrink, near), clock, _ITERATIONS, options.say)
+
+
+def _binding(centres: FloatArray, pairs: Pairs, epsilon: float, p: float) -> tuple[Pairs, FloatArray]:
+    """Return the pairs that can bind, and e^{−ε d} of each. Pairs left out loosen the bound."""
+    # `norm` errs by a few roundings; a longer distance only loosens a constraint.
+    distances = norm(centres[pairs[:, 0]] - centres[pairs[:, 1]], p) * (1 + 1e-14)
+    shrink = np.exp(-epsilon * distances)
+    # Far pairs hardly bind; nearly coincident centres leave the feasible set without an interior, which solvers need.
+    kept = (shrink >= LEAST_COEFFICIENT) & (shrink <= 1 - _CLOSEST)
+    return pairs[kept], shrink[kept]
 
 
 def _program(cost: FloatArray, pairs: Pairs, shrink: FloatArray) -> SharedProgram:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ __all__ = [
     "every_output",
     "nearest_pairs",
     "pair_inequalities",
+    "ranked_pairs",
     "spanning_pairs",
 ]
 
@@ -41,11 +43,17 @@ NO_PAIRS = np.empty((0, 2), dtype=np.intp)
 
 def nearest_pairs(points: FloatArray, p: float, neighbours: int) -> Pairs:
     """Return the ordered pairs (i, j), both ways, of each point and its `neighbours` nearest ones."""
-    count = min(neighbours + 1, len(points))
-    if count < 2:
+    return ranked_pairs(points, p, range(1, neighbours + 1))
+
+
+def ranked_pairs(points: FloatArray, p: float, ranks: Sequence[int]) -> Pairs:
+    """Return the ordered pairs (i, j), both ways, of each point and its neighbours of these ranks, 1 the nearest."""
+    wanted = [rank + 1 for rank in ranks if rank < len(points)]
+    if not wanted:
         return NO_PAIRS
-    _, near = cKDTree(points).query(points, k=count, p=p)
-    first = np.repeat(np.arange(len(points)), count)
+    # A point is its own nearest, or one of several that coincide with it.
+    _, near = cKDTree(points).query(points, k=[1, *wanted], p=p)
+    first = np.repeat(np.arange(len(points)), len(wanted) + 1)
     pairs = np.column_stack([first, np.asarray(near).ravel()])
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
     return np.unique(np.concatenate([pairs, pairs[:, ::-1]]), axis=0)
