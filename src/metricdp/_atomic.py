@@ -6,11 +6,14 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["atomic_file"]
+__all__ = ["atomic_file", "remove_unfinished"]
+
+# Files that are being written aside.
+_unfinished: set[Path] = set()
 
 
 @contextmanager
@@ -28,6 +31,7 @@ def atomic_file(path: str | os.PathLike[str], *, private: bool = False) -> Itera
     def create(name: str, flags: int) -> int:
         return os.open(name, flags, 0o666 if mode is None else mode)
 
+    _unfinished.add(aside)
     try:
         with open(aside, "xb", opener=create) as stream:
             yield stream
@@ -39,6 +43,15 @@ def atomic_file(path: str | os.PathLike[str], *, private: bool = False) -> Itera
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+    finally:
+        _unfinished.discard(aside)
+
+
+def remove_unfinished() -> None:
+    """Remove what is being written aside, before this process ends without leaving its blocks."""
+    for aside in list(_unfinished):
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
 
 
 def _mode(path: Path) -> int | None:

@@ -14,6 +14,7 @@ from metricdp.cities.helsinki import cache_folder
 from metricdp.cli import _completion
 from metricdp.cli import _problem as options
 from metricdp.cli._console import out, print_json, progress_bar
+from metricdp.cli._writing import write_figure, write_text
 from metricdp.experiments.comparing import compare
 from metricdp.experiments.comparison import Comparison
 from metricdp.experiments.comparison_figures import loss_figure, map_figure, ppr_figure
@@ -84,9 +85,9 @@ def compare_command(
             progress=progress,
         )
     if csv is not None:
-        frame.to_csv(csv, index=False)
+        write_text(csv, frame.to_csv(index=False))
     if markdown is not None:
-        markdown.write_text(markdown_table(frame))
+        write_text(markdown, markdown_table(frame))
     if figures is not None:
         _draw(frame, design, network, figures, [one for one in chosen or () if not isinstance(one, str)])
     if as_json:
@@ -110,15 +111,15 @@ def _draw(
 ) -> None:
     """Draw losses, the PPR of every method at the middle ε, and the best private method there."""
     folder.mkdir(parents=True, exist_ok=True)
-    loss_figure(frame, problem).savefig(folder / "loss.png")
+    write_figure(folder / "loss.png", loss_figure(frame, problem))
     budgets = sorted(set(frame["epsilon"]))
     middle = budgets[len(budgets) // 2]
     ratios = {method: found for (method, epsilon), found in frame.ratios.items() if epsilon == middle}
     if ratios:
-        ppr_figure(ratios, middle).savefig(folder / "ppr.png")
+        write_figure(folder / "ppr.png", ppr_figure(ratios, middle))
     private = frame[(frame["epsilon"] == middle) & frame["certified"]]
     if problem.n_axes == 2 and len(private):
         method = str(private.sort_values("loss")["method"].iloc[0])
         place = problem.records[int(np.square(problem.records - problem.bounds.mean(axis=0)).sum(axis=1).argmin())]
         best = dict(own).get(method) or fit(problem, middle, method)
-        map_figure(best, place, city).savefig(folder / "map.png")
+        write_figure(folder / "map.png", map_figure(best, place, city))

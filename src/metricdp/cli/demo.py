@@ -12,6 +12,7 @@ from metricdp import cities
 from metricdp.certificates.proving import certify
 from metricdp.cli._console import out, print_json, progress_bar
 from metricdp.cli._problem import JsonFlag
+from metricdp.cli._writing import write_figure, write_text
 from metricdp.experiments.comparing import compare
 from metricdp.experiments.comparison_figures import loss_figure, map_figure
 from metricdp.experiments.comparison_tables import markdown_table, rich_table
@@ -61,11 +62,11 @@ def demo_command(
             workers=workers,
             progress=progress,
         )
-    frame.to_csv(folder / "comparison.csv", index=False)
-    (folder / "comparison.md").write_text(markdown_table(frame))
-    loss_figure(frame, problem).savefig(folder / "loss.png")
+    write_text(folder / "comparison.csv", frame.to_csv(index=False))
+    write_text(folder / "comparison.md", markdown_table(frame))
+    write_figure(folder / "loss.png", loss_figure(frame, problem))
     middle = problem.records[int(np.square(problem.records).sum(axis=1).argmin())]
-    map_figure(mechanism, middle, city).savefig(folder / "map.png")
+    write_figure(folder / "map.png", map_figure(mechanism, middle, city))
     report = mechanism.sample(middle[None, :])[0]
     place = city.projection.to_lonlat(mechanism.outputs[[report]])[0]
     files = [str(folder / name) for name in ("helsinki.mdp", "map.png", "loss.png", "comparison.csv")]

@@ -17,6 +17,7 @@ from metricdp.cli._completion import cities as cities_by_name
 from metricdp.cli._completion import one_of
 from metricdp.cli._console import errors, named_as, out, progress_bar
 from metricdp.cli._ledger import Beyond, LedgerFile, MaxEpsilon, StickyKm, refuse_without_ledger
+from metricdp.cli._signals import hand_over_signals
 from metricdp.errors import InvalidInputError
 from metricdp.service import LedgerOptions, Settings, require_packages
 
@@ -117,6 +118,7 @@ def _ledger(
 
 def _announcer(*, browser: bool, page: bool, as_json: bool) -> Callable[[str], None]:
     def announce(url: str) -> None:
+        hand_over_signals()  # requests under way may take longer than a command has to end
         if as_json:
             sys.stdout.write(json.dumps({"url": url}) + "\n")
         else:

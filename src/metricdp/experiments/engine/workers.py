@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import suppress
-from multiprocessing import connection
+from contextlib import contextmanager, suppress
+from multiprocessing import connection, resource_tracker
 from typing import Any
 
 from threadpoolctl import threadpool_limits
@@ -24,6 +26,9 @@ __all__ = ["run_here", "run_in_processes"]
 
 # Share of the memory available at the start that workers may take together.
 _MEMORY_SHARE = 0.85
+
+# From linux/prctl.h: which signal the kernel sends to a process when its parent dies.
+_PR_SET_PDEATHSIG = 1
 
 # Seconds between looks at the clock while all workers are busy.
 _TICK = 0.5
@@ -67,7 +72,8 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, work, list(FOLDERS)), daemon=True)
-        self.process.start()
+        with _without_interrupts():
+            self.process.start()
         theirs.close()
         self.job: Job | None = None
 
@@ -78,15 +84,30 @@ class _Worker:
 
     def end(self) -> None:
         self.pipe.close()
-        self.process.terminate()
+        self.process.kill()  # a worker has nothing to put in order, and SIGTERM can be blocked by what it runs
         self.process.join()
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Block SIGINT, also in processes that are started meanwhile: Ctrl-C would reach them before they can ignore it."""
+    if sys.platform == "win32":
+        yield
+        return
+    # It unblocks SIGINT once it has started, so it must have started before.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _serve(pipe: connection.Connection, work: Work, families: list[str]) -> None:
     """Run jobs until the pipe ends."""
     # Ctrl-C reaches every process of a terminal; what it means for workers is their parent's decision.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_follow_parent, daemon=True).start()
+    _die_with_parent()
     FOLDERS[:] = families  # the parent's registry may have families that were added after import
     threadpool_limits(1)  # as many workers as cores, so one thread each
     while True:
@@ -106,6 +127,14 @@ def _answer(work: Work, job: Job) -> tuple[Result, float] | Exception:
     except Exception as error:  # noqa: BLE001 - raised by the parent
         error.add_note("In a worker process:\n" + traceback.format_exc())
         return error
+
+
+def _die_with_parent() -> None:
+    """See to it that this process ends when its parent ends, be it by kill -9."""
+    threading.Thread(target=_follow_parent, daemon=True).start()
+    if sys.platform == "linux":
+        # The kernel needs no thread of Python for it, which native code may keep from running.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _follow_parent() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from metricdp._validation import FloatArray
+from metricdp.optimise.engines._interruptible import interruptible
 from metricdp.optimise.engines.base import Engine, Solution, Status
 from metricdp.optimise.programs import Program, SharedProgram, row_sums
 
@@ -88,7 +90,9 @@ def _solve(
         settings.time_limit = float(time_limit)
     quadratic = sparse.csc_matrix((cost.size, cost.size))
     engine = clarabel.DefaultSolver(quadratic, cost.ravel(), sparse.csc_matrix(matrix), right, cones, settings)
-    found = engine.solve()
+    stop = threading.Event()
+    engine.set_termination_callback(lambda _: stop.is_set())
+    found = interruptible(engine.solve, stop.set)
     status = STATUS.get(str(found.status), Status.FAILED)
     seconds = time.perf_counter() - started
     if not status.usable:

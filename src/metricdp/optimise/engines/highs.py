@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from metricdp.errors import SolverError
+from metricdp.optimise.engines._interruptible import interruptible
 from metricdp.optimise.engines.base import Engine, Solution, Status
 from metricdp.optimise.programs import Program
 
@@ -44,7 +46,9 @@ def solve(program: Program, *, time_limit: float | None = None) -> Solution:
     if engine.passModel(_model(program)) == highspy.HighsStatus.kError:
         raise SolverError("HiGHS did not accept the model.")
     # run() answers kWarning when it stops early; the model status says why.
-    if engine.run() == highspy.HighsStatus.kError:
+    stop = threading.Event()
+    engine.cbIpmInterrupt += lambda event: event.interrupt() if stop.is_set() else None
+    if interruptible(engine.run, stop.set) == highspy.HighsStatus.kError:
         return Solution(None, None, Status.FAILED, "highs", time.perf_counter() - started, 0)
     status = STATUS.get(engine.getModelStatus(), Status.FAILED)
     info = engine.getInfo()

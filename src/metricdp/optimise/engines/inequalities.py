@@ -10,6 +10,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from metricdp._validation import FloatArray
+from metricdp.optimise.engines._interruptible import interruptible
 from metricdp.optimise.engines.base import Status
 
 __all__ = ["Variables", "solve_inequalities"]
@@ -33,7 +34,9 @@ def solve_inequalities(
     options = {} if time_limit is None else {"time_limit": time_limit}
     # scipy-stubs does not know that `linprog` takes sparse matrices.
     solve: Any = linprog
-    found = solve(cost, A_ub=matrix, b_ub=right, bounds=(0, None), method="highs-ipm", options=options)
+    found = interruptible(
+        lambda: solve(cost, A_ub=matrix, b_ub=right, bounds=(0, None), method="highs-ipm", options=options)
+    )
     if found.x is None or not np.isfinite(found.x).all():
         return Variables(None, STATUS.get(found.status, Status.FAILED), 0)
     status = Status.OPTIMAL if found.status == 0 else Status.INACCURATE
