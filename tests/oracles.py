@@ -519,3 +519,23 @@ def all_pair_ratios(rows, points, epsilon, p, slack):
             beyond_slack += max(a, b) > math.exp(allowed) * min(a, b) + slack
             ratios.append(change / allowed)
     return ratios, violations, beyond_slack
+
+
+def steepest_site(breakpoints, degree, rows, epsilon, q):
+    """The worst ‖g‖_q / (ε b) of control rows: every site of every cell, g by the derivative's control values."""
+    shape = tuple(degree * (len(points) - 1) + 1 for points in breakpoints)
+    table = rows.reshape(*shape, -1)
+    worst = 0.0
+    for cell in itertools.product(*(range(len(points) - 1) for points in breakpoints)):
+        for a in itertools.product(range(degree + 1), repeat=len(breakpoints)):
+            site = tuple(degree * i + step for i, step in zip(cell, a, strict=True))
+            value, slopes = table[site], []
+            for axis, points in enumerate(breakpoints):
+                ahead, behind = list(site), list(site)
+                ahead[axis] += a[axis] < degree
+                behind[axis] -= a[axis] > 0
+                rise = (degree - a[axis]) * (table[tuple(ahead)] - value) + a[axis] * (value - table[tuple(behind)])
+                slopes.append(rise / (points[cell[axis] + 1] - points[cell[axis]]))
+            assert (value > 0).all()
+            worst = max(worst, float((np.linalg.norm(slopes, ord=q, axis=0) / (epsilon * value)).max()))
+    return worst

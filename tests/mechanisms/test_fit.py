@@ -110,7 +110,7 @@ def test_more_cells_do_not_raise_the_surrogate_optimum_on_nested_grids():
         ({"cells": 0}, "`cells` must be a whole number of at least 1, got 0"),
         ({"cells": 2.5}, "`cells` must be a whole number"),
         ({"cells": (2, 2, 2)}, "`cells` must be one whole number or one for each of the 2 axes"),
-        ({"breakpoints": "random"}, "`breakpoints` must be one of 'uniform', 'adaptive'"),
+        ({"breakpoints": "random"}, "`breakpoints` must be one of 'uniform', 'adaptive', 'graded'"),
         ({"solver": "gurobi"}, "`solver` must be one of 'auto', 'highs', 'clarabel', got 'gurobi'"),
         ({"time_limit": 0}, "`time_limit` must be a positive finite number"),
         ({"splits": 0}, "`splits` must be a whole number of at least 1"),

@@ -72,11 +72,8 @@ class AxisSpline:
         points, which determine a spline of the space.
         """
         m = self.degree
-        knots = self._knots()
-        greville = np.stack([knots[1 + shift : 1 + shift + self.n_coefficients] for shift in range(m)]).mean(axis=0)
-        greville = np.clip(greville, knots[0], knots[-1])
-        here = BSpline.design_matrix(greville, knots, m).toarray()
-        there = BSpline.design_matrix(greville, coarse._knots(), m).toarray()
+        here = BSpline.design_matrix(self.greville, self._knots(), m).toarray()
+        there = BSpline.design_matrix(self.greville, coarse._knots(), m).toarray()
         operator = np.linalg.solve(here, there)
         # Inserting a knot forms convex combinations of neighbours; entries this small are rounding errors.
         operator[np.abs(operator) < 1e-13] = 0.0
@@ -136,6 +133,24 @@ class AxisSpline:
             keep[:-1, m] = False
         return np.flatnonzero(keep.ravel())
 
+    def cone_operators(self) -> tuple[sparse.csr_array, sparse.csr_array]:
+        """Return the operators from coefficients to values and slopes at the sites that need a check."""
+        return self.values_and_slopes(self.extraction, self.distinct_sites)
+
+    def values_and_slopes(
+        self, source: sparse.csr_array, sites: np.ndarray | slice
+    ) -> tuple[sparse.csr_array, sparse.csr_array]:
+        """Return the operators to values and slopes at sites of cells, from whatever `source` makes control rows of."""
+        values, slopes = (sparse.csr_array(operator @ source)[sites] for operator in (self.site_rows, self.site_slopes))
+        return values, slopes
+
+    @cached_property
+    def greville(self) -> FloatArray:
+        """The Greville points: a coefficient's row is about the spline's value there."""
+        knots = self._knots()
+        points = np.stack([knots[1 + shift : 1 + shift + self.n_coefficients] for shift in range(self.degree)])
+        return np.clip(points.mean(axis=0), knots[0], knots[-1])
+
     def bernstein(self, place: FloatArray) -> FloatArray:
         """Return the Bernstein weights of places u in [0, 1] of a cell, as (points, m + 1)."""
         m = self.degree
@@ -187,9 +202,9 @@ class TensorSpline:
     def _sites(self, source: list[sparse.csr_array], *, distinct: bool) -> list[sparse.csr_array]:
         values, slopes = [], []
         for axis, start in zip(self.axes, source, strict=True):
-            keep = axis.distinct_sites if distinct else slice(None)
-            values.append(sparse.csr_array(axis.site_rows @ start)[keep])
-            slopes.append(sparse.csr_array(axis.site_slopes @ start)[keep])
+            value, slope = axis.values_and_slopes(start, axis.distinct_sites if distinct else slice(None))
+            values.append(value)
+            slopes.append(slope)
         operators = [_kron(values)]
         for number, slope in enumerate(slopes):
             operators.append(_kron([slope if other == number else value for other, value in enumerate(values)]))

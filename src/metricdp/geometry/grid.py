@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from scipy.ndimage import gaussian_filter1d
 
 from metricdp._validation import FloatArray, finite_array, integer, reject
 
 __all__ = ["Grid", "along_axis"]
 
 _MARGINAL_BINS = 4096
+
+# Share of the largest marginal that is added to it everywhere in graded grids, so that no cell grows too wide.
+_LEAST_DENSITY = 0.03
 
 
 def along_axis(operator: sparse.sparray, axis: int, shape: Sequence[int]) -> sparse.csr_array:
@@ -62,6 +66,24 @@ class Grid:
             share = np.linspace(0.0, 1.0, _MARGINAL_BINS + 1)
             below = np.concatenate([[0.0], np.cumsum(mass) / mass.sum()])
             cut = np.interp(np.linspace(0.0, 1.0, len(edges)), 0.8 * below + 0.2 * share, place)
+            cut[0], cut[-1] = edges[0], edges[-1]
+            axes.append(cut)
+        return cls.from_breakpoints(axes)
+
+    @classmethod
+    def graded(cls, bounds: FloatArray, cells: int | Sequence[int], records: FloatArray, prior: FloatArray) -> Grid:
+        """Cut each axis so that cells per length grow like the cube root of the records' smoothed marginal.
+
+        Sides differ less than with `adaptive`: for many cells, where all of them are to be small against 1/ε.
+        """
+        axes = []
+        for axis, edges in enumerate(cls.uniform(bounds, cells).breakpoints):
+            place = np.linspace(edges[0], edges[-1], _MARGINAL_BINS + 1)
+            mass, _ = np.histogram(records[:, axis], bins=place, weights=prior)
+            smooth = gaussian_filter1d(mass, _MARGINAL_BINS / 100, mode="nearest")
+            density = np.cbrt(smooth / smooth.max() + _LEAST_DENSITY)
+            below = np.concatenate([[0.0], np.cumsum(density)])
+            cut = np.interp(np.linspace(0.0, below[-1], len(edges)), below, place)
             cut[0], cut[-1] = edges[0], edges[-1]
             axes.append(cut)
         return cls.from_breakpoints(axes)

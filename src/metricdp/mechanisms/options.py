@@ -41,7 +41,8 @@ class GridOptions:
     """Options of every method that lays a grid.
 
     cells : cells along every axis, or one number per axis.
-    breakpoints : "uniform", "adaptive" (finer where records are dense), or one increasing array per axis.
+    breakpoints : "uniform", "adaptive" (finer where records are dense), "graded" (the same, less so: for many cells),
+        or one increasing array per axis.
     solver : "auto", or an engine that solves the method's form of program (`solvers`).
     time_limit : seconds for the whole fit; the best certified answer by then is returned.
     progress : called with the fraction done and a few words.
@@ -77,10 +78,11 @@ class GridOptions:
         """Lay the grid over the problem's box."""
         cells = self.cells_per_axis(problem.n_axes)
         if isinstance(self.breakpoints, str):
-            choice("breakpoints", self.breakpoints, ("uniform", "adaptive"))
+            choice("breakpoints", self.breakpoints, ("uniform", "adaptive", "graded"))
             if self.breakpoints == "uniform":
                 return Grid.uniform(problem.bounds, cells)
-            return Grid.adaptive(problem.bounds, cells, problem.records, problem.prior)
+            lay = Grid.adaptive if self.breakpoints == "adaptive" else Grid.graded
+            return lay(problem.bounds, cells, problem.records, problem.prior)
         if len(self.breakpoints) != problem.n_axes:
             raise reject("breakpoints", f"one array for each of the {problem.n_axes} axes", len(self.breakpoints))
         grid = Grid.from_breakpoints(self.breakpoints)

@@ -1,16 +1,19 @@
-"""The two forms of optimisation programs that engines solve."""
+"""The three forms of optimisation programs that engines solve."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from metricdp._chunks import chunks
 from metricdp._validation import FloatArray
 
-__all__ = ["Program", "SharedProgram", "row_sums"]
+__all__ = ["AxisOperators", "Program", "SharedProgram", "TensorProgram", "row_sums"]
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,116 @@ class SharedProgram:
             raise ValueError(msg)
         columns = sparse.eye_array(self.cost.shape[1])
         return Program(self.cost, sparse.csr_array(-sparse.kron(self.operators[0], columns)))
+
+
+@dataclass(frozen=True)
+class AxisOperators:
+    """Control values and slopes along one axis, as operators (sites, coefficients) from the axis' coefficients.
+
+    Each site uses a few consecutive coefficients only.
+    """
+
+    values: sparse.csr_array
+    slopes: sparse.csr_array
+
+    @property
+    def n_sites(self) -> int:
+        """Sites along the axis."""
+        return int(self.values.shape[0])
+
+    @property
+    def n_coefficients(self) -> int:
+        """Coefficients along the axis."""
+        return int(self.values.shape[1])
+
+    @cached_property
+    def first(self) -> NDArray[np.intp]:
+        """The first coefficient that each site uses."""
+        return np.asarray(self._used.indices[self._used.indptr[:-1]])
+
+    @cached_property
+    def end(self) -> NDArray[np.intp]:
+        """One more than the last coefficient that each site uses."""
+        return np.asarray(self._used.indices[self._used.indptr[1:] - 1] + 1)
+
+    @property
+    def reach(self) -> int:
+        """How far apart two coefficients are at most that one site uses."""
+        return int((self.end - self.first).max()) - 1
+
+    @cached_property
+    def _used(self) -> sparse.csr_array:
+        used = sparse.csr_array(abs(self.values) + abs(self.slopes))
+        # Slopes of values that are equal but for rounding are not used.
+        used.data[used.data < 1e-12 * used.data.max()] = 0.0
+        used.eliminate_zeros()
+        used.sort_indices()
+        return used
+
+
+@dataclass(frozen=True)
+class TensorProgram:
+    """Minimise ⟨cost, Z⟩ over tables Z (n_1, …, n_N, outputs) of tensor-product coefficients, rows summing to 1.
+
+    At every site of the product of the axes the value b and the gradient g of each output, linear in its coefficients,
+    must satisfy ‖g‖_2 ≤ ε b, or n·g ≤ ε b for each of the `faces` n if there are any. It is a `SharedProgram` whose
+    operators are Kronecker products, which solvers of small parts of the table make use of.
+
+    cost : (n_1, …, n_N, outputs).
+    epsilon : the ε of each site, an array that broadcasts to the sites (S_1, …, S_N).
+    faces : (faces, N), or None for the Euclidean norm.
+    """
+
+    cost: FloatArray
+    axes: tuple[AxisOperators, ...]
+    epsilon: FloatArray
+    faces: FloatArray | None = None
+
+    @property
+    def site_shape(self) -> tuple[int, ...]:
+        """Sites along each axis."""
+        return tuple(axis.n_sites for axis in self.axes)
+
+    def objective(self, table: FloatArray) -> float:
+        """Return ⟨cost, table⟩."""
+        return float(np.vdot(self.cost, table))
+
+    def slacks(self, table: FloatArray) -> Iterator[FloatArray]:
+        """Yield (ε b, g_1, …, g_N) at the sites as (1 + N, S_1, …, S_N, outputs), a few outputs at a time."""
+        for some in chunks(table.shape[-1], int(np.prod(self.site_shape))):
+            part = np.ascontiguousarray(table[..., some])
+            slack = np.stack([self._at_sites(part, steep) for steep in (None, *range(len(self.axes)))])
+            slack[0] *= self.epsilon[..., None]
+            yield slack
+
+    def worst_ratio(self, table: FloatArray) -> float:
+        """Return the largest ‖g‖ / (ε b) over sites and outputs; infinite where b is not positive."""
+        return max(float(self._ratio(slack).max()) for slack in self.slacks(table))
+
+    def worst_excess(self, table: FloatArray) -> float:
+        """Return the largest (‖g‖ − ε b) / ε over sites and outputs: positive where the cone is left."""
+        return max(
+            float(((self.size(slack[1:]) - slack[0]) / self.epsilon[..., None]).max()) for slack in self.slacks(table)
+        )
+
+    def size(self, gradient: FloatArray) -> FloatArray:
+        """Return ‖g‖ of gradients (N, …), or the largest n·g over the faces n."""
+        if self.faces is None:
+            return np.asarray(np.sqrt(np.square(gradient).sum(axis=0)))
+        return np.asarray(np.max([np.tensordot(face, gradient, axes=1) for face in self.faces], axis=0))
+
+    def _ratio(self, slack: FloatArray) -> FloatArray:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(slack[0] > 0, self.size(slack[1:]) / slack[0], np.inf)
+
+    def _at_sites(self, table: FloatArray, steep: int | None) -> FloatArray:
+        """Return values (`steep` None) or slopes along axis `steep` of coefficients (n_1, …, n_N, outputs)."""
+        for number, axis in enumerate(self.axes):
+            operator = axis.slopes if number == steep else axis.values
+            first = np.moveaxis(table, number, 0)
+            moved = (operator @ first.reshape(len(first), -1)).reshape(-1, *first.shape[1:])
+            table = np.moveaxis(moved, 0, number)
+        return table
 
 
 def row_sums(n_rows: int, n_columns: int) -> sparse.csr_array:

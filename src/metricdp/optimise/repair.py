@@ -6,9 +6,9 @@ import numpy as np
 from scipy import sparse
 
 from metricdp._validation import FloatArray
-from metricdp.optimise.programs import SharedProgram
+from metricdp.optimise.programs import SharedProgram, TensorProgram
 
-__all__ = ["make_feasible", "make_shared_feasible"]
+__all__ = ["make_feasible", "make_shared_feasible", "make_tensor_feasible"]
 
 # Every entry stays at least this share of uniform. Entries of 1e-12 are a solver's rounding errors, and their ratios
 # are arbitrary. It also keeps logarithms, and so floating-point errors of interpolated rows, small.
@@ -34,6 +34,13 @@ def make_shared_feasible(table: FloatArray, program: SharedProgram) -> tuple[Flo
     return _mix(rows, program.excess(rows), -program.excess(uniform))
 
 
+def make_tensor_feasible(table: FloatArray, program: TensorProgram) -> tuple[FloatArray, float]:
+    """Do the same for a table (n_1, …, n_N, outputs) of tensor-product coefficients."""
+    rows = _distributions(table.reshape(-1, table.shape[-1])).reshape(table.shape)
+    mixed, mix = _mix(rows, np.array(program.worst_excess(rows)), np.array(1 / table.shape[-1]))
+    return mixed, mix
+
+
 def _distributions(table: FloatArray) -> FloatArray:
     sums = table.sum(axis=1, keepdims=True)
     return np.where(sums > 0, table / np.where(sums > 0, sums, 1.0), 1 / table.shape[1])
@@ -47,4 +54,4 @@ def _mix(rows: FloatArray, violation: FloatArray, room: FloatArray) -> tuple[Flo
     """
     needed = float(np.max((violation + _ROUNDING) / room, initial=0.0))
     mix = max(needed / (1 + needed), _LEAST_MIX)
-    return (1 - mix) * rows + mix / rows.shape[1], mix
+    return (1 - mix) * rows + mix / rows.shape[-1], mix

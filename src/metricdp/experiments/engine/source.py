@@ -19,7 +19,7 @@ _LIBRARY = Path(__file__).parents[2]
 _ASIDE = frozenset(
     {
         *("cli", "service", "perturb", "ledger", "experiments"),
-        *("__main__.py", "_dask.py", "_version.py"),
+        *("__main__.py", "_version.py"),
     }
 )
 

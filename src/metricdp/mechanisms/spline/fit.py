@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,17 +13,19 @@ from numpy.typing import ArrayLike
 
 from metricdp._clock import Clock
 from metricdp._validation import FloatArray, fraction, integer, reject
-from metricdp.errors import SolverError
+from metricdp.errors import InvalidInputError, SolverError
 from metricdp.geometry.bsplines import TensorSpline
 from metricdp.geometry.grid import Grid
 from metricdp.geometry.lattice import lattice_step
 from metricdp.mechanisms.options import GridOptions, common_fields, require_memory
+from metricdp.mechanisms.spline.background import background
 from metricdp.mechanisms.spline.mechanism import Spline
-from metricdp.mechanisms.spline.program import inscribed_polytope, near_coarser, spline_program
+from metricdp.mechanisms.spline.program import inscribed_polytope, near_coarser, spline_program, tensor_program
 from metricdp.mechanisms.spline.thinning import SPARSE_SHARE, is_sparse
-from metricdp.optimise.engines import Solution, Status, engines_for, solve_shared
-from metricdp.optimise.programs import SharedProgram
-from metricdp.optimise.repair import make_shared_feasible
+from metricdp.optimise.engines import Solution, Status, engines_for, solve_shared, solve_tensor
+from metricdp.optimise.executors import checked_executor, opened
+from metricdp.optimise.programs import SharedProgram, TensorProgram
+from metricdp.optimise.repair import make_shared_feasible, make_tensor_feasible
 from metricdp.problem import Problem
 
 __all__ = ["SplineOptions", "fit_spline"]
@@ -39,23 +42,33 @@ class SplineOptions(GridOptions):
     """Options of "spline" beside the grid's.
 
     degree : 1, 2 or 3; 2 is best for the time it takes.
-    gap : relative gap to the program's own optimum at which the solver stops.
+    gap : relative gap to the program's own optimum at which the solver stops; "tiles" has no such gap.
+    executor : where "tiles" solves its tiles: threads of this process, a `concurrent.futures.Executor`, or the
+        scheduler of a Dask cluster as "dask://HOST:PORT".
     """
 
     breakpoints: str | Sequence[ArrayLike] = "adaptive"
     degree: int = 2
     gap: float = 1e-5
+    executor: Executor | str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         fraction("gap", self.gap)
         if integer("degree", self.degree, 1) > 3:
             raise reject("degree", "1, 2 or 3", self.degree)
+        if checked_executor(self.executor) is not None and not self.by_tiles:
+            raise InvalidInputError("`executor` is for `solver` = 'tiles'; the other engines solve everything here.")
+
+    @property
+    def by_tiles(self) -> bool:
+        """Whether the engine improves a table tile by tile."""
+        return self.solver in engines_for(TensorProgram)
 
     @classmethod
     def solvers(cls) -> tuple[str, ...]:
         """Return the engines that this method can use, the one that "auto" means first."""
-        return tuple(engines_for(SharedProgram))
+        return (*engines_for(SharedProgram), *engines_for(TensorProgram))
 
 
 def fit_spline(problem: Problem, epsilon: float, options: SplineOptions) -> Spline:
@@ -64,12 +77,14 @@ def fit_spline(problem: Problem, epsilon: float, options: SplineOptions) -> Spli
     if options.cells is None and isinstance(options.breakpoints, str):
         options = replace(options, cells=_DEFAULT_CELLS.get(problem.n_axes, 3))
     cells = options.cells_per_axis(problem.n_axes)
+    estimate = tiles_memory_estimate_gb if options.by_tiles else memory_estimate_gb
     require_memory(
-        memory_estimate_gb(cells, options.degree, problem.n_outputs),
+        estimate(cells, options.degree, problem.n_outputs),
         f"`cells` = {' x '.join(map(str, cells))} with {problem.n_outputs} outputs",
         "take fewer `cells`",
     )
-    return design_on(problem, epsilon, options.grid(problem), options, clock).mechanism
+    design = design_by_tiles if options.by_tiles else design_on
+    return design(problem, epsilon, options.grid(problem), options, clock).mechanism
 
 
 @dataclass(frozen=True)
@@ -91,21 +106,24 @@ def design_on(
     coarser: Design | None = None,
 ) -> Design:
     """Solve the spline program on one grid, changing a coarser design only where that matters."""
-    step = lattice_step(problem.bounds)
-    spline = TensorSpline(grid.on_lattice(step), options.degree)
-    kept = SPARSE_SHARE if is_sparse(spline.n_rows, problem.n_outputs) else _KEPT_FOR_PRINTING
-    program = spline_program(problem, spline, epsilon * (1 - kept))
+    spline = TensorSpline(grid.on_lattice(lattice_step(problem.bounds)), options.degree)
+    program = spline_program(problem, spline, _spendable(epsilon, spline, problem))
     if coarser is not None:
         program = near_coarser(program, spline, coarser.spline, coarser.coefficients)
     solution = solve_shared(program, solver=options.solver, gap=options.gap, time_limit=clock.left)
-    table, mix = make_shared_feasible(_usable_table(program, solution), program)
-    common = common_fields(problem, epsilon, "spline")
-    mechanism = Spline.from_coefficients(common, step, spline, table)
-    loss = mechanism.expected_loss(problem)
-    report = _report(program, solution, spline, problem.p, loss) | {"repair_mix": mix, "seconds": clock.spent}
-    mechanism = mechanism.with_report(**report)
-    if options.progress is not None:
-        options.progress(1.0, f"{' x '.join(map(str, grid.cells))} cells: loss {loss:.4f}")
+    found = _usable_table(program, solution)
+    table, mix = make_shared_feasible(found, program)
+    mechanism = _mechanism_of(problem, epsilon, spline, table)
+    raw = program.objective(found)
+    bound = None if solution.multipliers is None else program.dual_value(solution.multipliers)
+    facts = {
+        "residual": float(max(program.excess(found).max(), 0.0)),
+        "program_bound": bound,
+        "gap": None if bound is None else (mechanism.report["loss"] - bound) / _size(mechanism.report["loss"]),
+        "support_share": 1.0 if program.support is None else float(program.support.mean()),
+    }
+    mechanism = _reported(mechanism, solution, raw, problem.p, facts | {"repair_mix": mix}, clock)
+    _say(options, mechanism)
     return Design(mechanism, solution, spline, table)
 
 
@@ -119,6 +137,55 @@ def _usable_table(program: SharedProgram, solution: Solution) -> FloatArray:
     raise SolverError(msg)
 
 
+def design_by_tiles(
+    problem: Problem, epsilon: float, grid: Grid, options: SplineOptions, clock: Clock, start: FloatArray | None = None
+) -> Design:
+    """Improve a feasible spline tile by tile; it starts near Laplace noise with remap unless a `start` is given.
+
+    start : coefficients (n_1, …, n_N, outputs) strictly inside the cones of `grid`, moved to the lattice.
+    """
+    spline = TensorSpline(grid.on_lattice(lattice_step(problem.bounds)), options.degree)
+    spent = _spendable(epsilon, spline, problem)
+    program = tensor_program(problem, spline, spent)
+    if start is None:
+        start = background(problem, spline, program, spent, clock)
+    facts: dict[str, Any] = {"start_loss": None if start is None else program.objective(start)}
+    if start is None:  # uniform rows are inside every cone
+        start = np.full(program.cost.shape, 1 / problem.n_outputs)
+    with opened(options.executor) as executor:
+        solution = solve_tensor(
+            program, start, solver=options.solver, time_limit=clock.left, executor=executor, progress=options.progress
+        )
+    assert solution.table is not None
+    table, mix = make_tensor_feasible(solution.table, program)
+    coefficients = table.reshape(-1, problem.n_outputs)
+    mechanism = _mechanism_of(problem, epsilon, spline, coefficients)
+    facts |= {"repair_mix": mix, "residual": max(program.worst_excess(solution.table), 0.0)}
+    facts |= {"program_bound": None, "gap": None}
+    mechanism = _reported(mechanism, solution, program.objective(solution.table), problem.p, facts, clock)
+    _say(options, mechanism)
+    return Design(mechanism, solution, spline, coefficients)
+
+
+def _spendable(epsilon: float, spline: TensorSpline, problem: Problem) -> float:
+    """Return the part of ε that slopes may use."""
+    kept = SPARSE_SHARE if is_sparse(spline.n_rows, problem.n_outputs) else _KEPT_FOR_PRINTING
+    return epsilon * (1 - kept)
+
+
+def _mechanism_of(problem: Problem, epsilon: float, spline: TensorSpline, coefficients: FloatArray) -> Spline:
+    """Return the mechanism of coefficients inside all cones, with its loss in the report."""
+    common = common_fields(problem, epsilon, "spline")
+    mechanism = Spline.from_coefficients(common, lattice_step(problem.bounds), spline, coefficients)
+    return mechanism.with_report(loss=mechanism.expected_loss(problem))
+
+
+def _say(options: SplineOptions, mechanism: Spline) -> None:
+    if options.progress is not None:
+        cells = " x ".join(map(str, mechanism.grid.cells))
+        options.progress(1.0, f"{cells} cells: loss {mechanism.report['loss']:.4f}")
+
+
 def memory_estimate_gb(cells: tuple[int, ...], degree: int, n_outputs: int) -> float:
     """Estimate the peak memory of the structured solver, in GB, from the numbers of cells alone."""
     coefficients = math.prod(float(count + degree) for count in cells)
@@ -130,26 +197,33 @@ def memory_estimate_gb(cells: tuple[int, ...], degree: int, n_outputs: int) -> f
     return float(dense + assembly + vectors + 3 * band * coefficients * n_outputs * 8) / 1e9
 
 
-def _report(program: SharedProgram, solution: Solution, spline: TensorSpline, p: float, loss: float) -> dict[str, Any]:
-    """Say how the solver's table came about and how `loss`, that of the finished mechanism, compares with it."""
-    raw = _usable_table(program, solution)
-    bound = None if solution.multipliers is None else program.dual_value(solution.multipliers)
-    size = max(abs(loss), 1e-300)
-    facts = {
+def tiles_memory_estimate_gb(cells: tuple[int, ...], degree: int, n_outputs: int) -> float:
+    """Estimate the peak memory of a design by tiles, in GB: a few tables of coefficients, then the integer rows."""
+    coefficients = math.prod(float(count + degree) for count in cells)
+    sites = math.prod(float(degree * count + 1) for count in cells)
+    return float(6 * coefficients + 6 * sites) * n_outputs * 8 / 1e9
+
+
+def _reported(
+    mechanism: Spline, solution: Solution, raw: float, p: float, facts: dict[str, Any], clock: Clock
+) -> Spline:
+    """Say how the solver's table came about, and how the finished mechanism's loss compares with `raw`, the table's."""
+    loss, grid = mechanism.report["loss"], mechanism.grid
+    facts = facts | {
         "solver": solution.engine,
         "status": str(solution.status),
         "solver_seconds": solution.seconds,
         "iterations": solution.iterations,
-        "residual": float(max(program.excess(raw).max(), 0.0)),
-        "loss": loss,
-        "lost_to_repair_and_integers": (loss - program.objective(raw)) / size,
-        "program_bound": bound,
-        "gap": None if bound is None else (loss - bound) / size,
-        "cells": list(spline.grid.cells),
-        "degree": spline.degree,
-        "coefficients": spline.n_coefficients,
-        "support_share": 1.0 if program.support is None else float(program.support.mean()),
+        "lost_to_repair_and_integers": (loss - raw) / _size(loss),
+        "cells": list(grid.cells),
+        "degree": mechanism.degree,
+        "coefficients": mechanism.spline.n_coefficients,
+        "seconds": clock.spent,
     }
-    if p not in (1, 2, math.inf) and spline.grid.n_axes > 1:
-        facts["polytope_share"] = inscribed_polytope(spline.grid.n_axes, p)[1]
-    return facts
+    if p not in (1, 2, math.inf) and grid.n_axes > 1:
+        facts["polytope_share"] = inscribed_polytope(grid.n_axes, p)[1]
+    return mechanism.with_report(**facts)
+
+
+def _size(loss: float) -> float:
+    return max(abs(loss), 1e-300)

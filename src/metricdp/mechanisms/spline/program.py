@@ -7,16 +7,24 @@ import math
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import ndimage, sparse
 from scipy.spatial import ConvexHull
 
 from metricdp._validation import FloatArray
 from metricdp.geometry.bsplines import TensorSpline
 from metricdp.geometry.norms import dual_exponent, norm
-from metricdp.optimise.programs import SharedProgram
+from metricdp.optimise.programs import AxisOperators, SharedProgram, TensorProgram
 from metricdp.problem import Problem
 
-__all__ = ["coefficient_cost", "inscribed_polytope", "near_coarser", "slope_cones", "spline_program"]
+__all__ = [
+    "coefficient_cost",
+    "inscribed_polytope",
+    "near_coarser",
+    "slope_cones",
+    "spline_program",
+    "tensor_program",
+]
 
 # Vertices of the polytope that stands in for an ℓ_q ball other than those of p = 1, 2 and ∞, by dimension.
 _POLYTOPE_STEPS = {2: 32, 3: 8}
@@ -33,6 +41,16 @@ def spline_program(problem: Problem, spline: TensorSpline, epsilon: float) -> Sh
     # Up to degree 2 every coefficient is a control row itself, so it cannot be negative.
     largest = None if spline.degree <= 2 else math.prod(axis.largest_coefficient for axis in spline.axes)
     return SharedProgram(coefficient_cost(problem, spline), slope_cones(spline, epsilon, problem.p), largest)
+
+
+def tensor_program(problem: Problem, spline: TensorSpline, epsilon: ArrayLike) -> TensorProgram:
+    """Return the same program in tensor form; ε is a number, or an array that broadcasts to the sites."""
+    axes = tuple(AxisOperators(*axis.cone_operators()) for axis in spline.axes)
+    cost = coefficient_cost(problem, spline).reshape(*(axis.n_coefficients for axis in spline.axes), -1)
+    round_ball = problem.p == 2 and problem.n_axes > 1
+    faces = None if round_ball else _dual_ball_faces(problem.n_axes, problem.p)
+    given = np.asarray(epsilon, dtype=np.float64)
+    return TensorProgram(cost, axes, given.reshape((1,) * (problem.n_axes - given.ndim) + given.shape), faces)
 
 
 def near_coarser(
@@ -58,8 +76,9 @@ def near_coarser(
 
 def coefficient_cost(problem: Problem, spline: TensorSpline) -> FloatArray:
     """Return c with ⟨c, coefficients⟩ = Σ_records π(x) Σ_k z_k(x) L(x, y_k)."""
-    on_rows = spline.weights(problem.records).T @ (problem.prior[:, None] * problem.loss)
-    return np.asarray(spline.extraction.T @ on_rows)
+    # Sparse times sparse first: there are far more control rows than coefficients.
+    of_coefficients = spline.weights(problem.records) @ spline.extraction
+    return np.asarray(of_coefficients.T @ (problem.prior[:, None] * problem.loss))
 
 
 def slope_cones(spline: TensorSpline, epsilon: float, p: float) -> tuple[sparse.csr_array, ...]:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from metricdp._validation import choice
-from metricdp.optimise.engines import clarabel, highs, structured
-from metricdp.optimise.engines.base import Engine, Solution, Status
-from metricdp.optimise.programs import Program, SharedProgram
+from collections.abc import Callable
+from concurrent.futures import Executor
 
-__all__ = ["ENGINES", "Solution", "Status", "engines_for", "solve", "solve_shared"]
+from metricdp._validation import FloatArray, choice
+from metricdp.optimise.engines import clarabel, highs, structured, tiles
+from metricdp.optimise.engines.base import Engine, Solution, Status
+from metricdp.optimise.programs import Program, SharedProgram, TensorProgram
+
+__all__ = ["ENGINES", "Solution", "Status", "engines_for", "solve", "solve_shared", "solve_tensor"]
 
 # The first that solves a form is what "auto" means there: the structured solver is the faster and the leaner one where
 # outputs share a cone, and HiGHS is 4 times faster than Clarabel on the linear programs here.
-ENGINES: tuple[Engine, ...] = (structured.ENGINE, highs.ENGINE, clarabel.ENGINE)
+ENGINES: tuple[Engine, ...] = (structured.ENGINE, highs.ENGINE, clarabel.ENGINE, tiles.ENGINE)
+
+_Form = type[Program | SharedProgram | TensorProgram]
+_FIELD = {Program: "linear", SharedProgram: "shared", TensorProgram: "tensor"}
 
 
-def engines_for(form: type[Program | SharedProgram]) -> dict[str, Engine]:
+def engines_for(form: _Form) -> dict[str, Engine]:
     """Return the engines that solve a form of program, by name."""
-    return {one.name: one for one in ENGINES if (one.linear if form is Program else one.shared) is not None}
+    return {one.name: one for one in ENGINES if getattr(one, _FIELD[form]) is not None}
 
 
-def _chosen(form: type[Program | SharedProgram], name: str) -> Engine:
+def _chosen(form: _Form, name: str) -> Engine:
     able = engines_for(form)
     return able[next(iter(able)) if choice("solver", name, ("auto", *able)) == "auto" else name]
 
@@ -42,3 +48,18 @@ def solve_shared(
     engine = _chosen(SharedProgram, solver).shared
     assert engine is not None
     return engine(program, gap=gap, time_limit=time_limit)
+
+
+def solve_tensor(
+    program: TensorProgram,
+    start: FloatArray,
+    *,
+    solver: str = "auto",
+    time_limit: float | None = None,
+    executor: Executor | None = None,
+    progress: Callable[[float, str], None] | None = None,
+) -> Solution:
+    """Improve `start`, a table strictly inside all cones, with the named engine."""
+    engine = _chosen(TensorProgram, solver).tensor
+    assert engine is not None
+    return engine(program, start, time_limit=time_limit, executor=executor, progress=progress)

@@ -11,10 +11,11 @@ import numpy as np
 
 from metricdp._validation import FloatArray
 
-__all__ = ["Scaling", "divide", "inverse", "longest_step", "product"]
+__all__ = ["Scaling", "determinant", "divide", "inverse", "longest_step", "product"]
 
 
-def _determinant(u: FloatArray) -> FloatArray:
+def determinant(u: FloatArray) -> FloatArray:
+    """Return u_0² − ‖u_1‖², positive inside the cone."""
     return np.asarray(u[0] ** 2 - np.square(u[1:]).sum(axis=0))
 
 
@@ -32,7 +33,7 @@ def product(u: FloatArray, v: FloatArray) -> FloatArray:
 
 def divide(u: FloatArray, r: FloatArray) -> FloatArray:
     """Return v with product(u, v) = r."""
-    first = _minkowski(u, r) / _determinant(u)
+    first = _minkowski(u, r) / determinant(u)
     result = (r - first * u) / u[0]
     result[0] = first
     return np.asarray(result)
@@ -40,14 +41,14 @@ def divide(u: FloatArray, r: FloatArray) -> FloatArray:
 
 def inverse(u: FloatArray) -> FloatArray:
     """Return u^{-1}: product(u, u^{-1}) = (1, 0, …)."""
-    result = -u / _determinant(u)
+    result = -u / determinant(u)
     result[0] *= -1
     return np.asarray(result)
 
 
 def longest_step(u: FloatArray, move: FloatArray) -> float:
     """Return the largest α for which u + α·move stays in every cone (u inside)."""
-    a, b, c = _determinant(move), _minkowski(u, move), _determinant(u)
+    a, b, c = determinant(move), _minkowski(u, move), determinant(u)
     discriminant = b * b - a * c
     with np.errstate(divide="ignore", invalid="ignore"):
         # The stable pair of roots of a α² + 2 b α + c; the first positive one is where the cone is left.
@@ -70,7 +71,7 @@ class Scaling:
     @classmethod
     def of(cls, s: FloatArray, y: FloatArray) -> Scaling:
         """Return the scaling of primal slack s and dual y."""
-        size_s, size_y = np.sqrt(_determinant(s)), np.sqrt(_determinant(y))
+        size_s, size_y = np.sqrt(determinant(s)), np.sqrt(determinant(y))
         unit_s, unit_y = s / size_s, y / size_y
         gamma = 2 * np.sqrt((1 + (unit_s * unit_y).sum(axis=0)) / 2)
         w = (unit_s - unit_y) / gamma

@@ -12,9 +12,13 @@ __all__ = ["Engine", "Solution", "Status"]
 
 
 class Status(StrEnum):
-    """Canonical outcome of a solve; each engine maps its own words to these."""
+    """Canonical outcome of a solve; each engine maps its own words to these.
+
+    "improved": no worse than the start and near the optimum by experience, but no bound says how near.
+    """
 
     OPTIMAL = "optimal"
+    IMPROVED = "improved"
     INACCURATE = "inaccurate"
     TIME_LIMIT = "time limit"
     INFEASIBLE = "infeasible"
@@ -23,7 +27,7 @@ class Status(StrEnum):
     @property
     def usable(self) -> bool:
         """Whether the engine's table is worth repairing."""
-        return self in (Status.OPTIMAL, Status.INACCURATE, Status.TIME_LIMIT)
+        return self in (Status.OPTIMAL, Status.IMPROVED, Status.INACCURATE, Status.TIME_LIMIT)
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,10 @@ class Engine:
 
     linear : solves a `Program`; takes `time_limit`.
     shared : solves a `SharedProgram`; takes `gap` and `time_limit`.
+    tensor : improves a feasible table of a `TensorProgram`; takes `time_limit`, `executor` and `progress`.
     """
 
     name: str
     linear: Callable[..., Solution] | None = None
     shared: Callable[..., Solution] | None = None
+    tensor: Callable[..., Solution] | None = None
