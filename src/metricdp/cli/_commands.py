@@ -45,12 +45,16 @@ COMMANDS = {
         "metricdp.cli.serve:serve_command",
         "Serve mechanisms over HTTP: private reports for devices and gateways, and a page to look at them.",
     ),
+    "ledger": (
+        "metricdp.cli.ledger:ledger_app",
+        "What people have spent: show, look up, export; and say that a ledger was moved.",
+    ),
     "cities": ("metricdp.cli.cities:cities_app", "Road networks: what there is, and how to add more."),
     "keys": ("metricdp.cli.keys:keys_app", "API keys of the service: add, list, revoke."),
 }
 
 # Parameters of commands that the library knows under another name.
-_OTHER_NAMES = {"city": "name_or_path", "source": "name_or_path", "folder": "path"}
+_OTHER_NAMES = {"city": "name_or_path", "source": "name_or_path", "folder": "path", "user_key_file": "user_key"}
 
 
 class LazyGroup(TyperGroup):

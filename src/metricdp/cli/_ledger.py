@@ -2,33 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from metricdp._validation import reject
 from metricdp.cli._completion import one_of
+from metricdp.ledger.options import LedgerOptions
 
-__all__ = ["Beyond", "LedgerFile", "MaxEpsilon", "StickyKm", "refuse_without_ledger"]
+__all__ = ["LEDGER_OPTIONS", "UserKeyFile", "read_user_key", "with_ledger_options"]
 
-LedgerFile = Annotated[Path | None, typer.Option("--ledger", help="File that records what each person has spent.")]
-MaxEpsilon = Annotated[float | None, typer.Option(help="Budget of each person, in all.")]
-Beyond = Annotated[
-    str,
-    typer.Option(
-        help="Once the budget is spent: refuse (null), or repeat-last.",
-        autocompletion=one_of("refuse", "repeat-last"),
+UserKeyFile = Annotated[
+    Path | None, typer.Option(help="File of 16 to 64 secret bytes, for a ledger that holds hashes instead of ids.")
+]
+
+# By parameter: the option, and its default.
+LEDGER_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "ledger": (
+        Annotated[Path | None, typer.Option("--ledger", help="File that records what each person has spent.")],
+        None,
     ),
-]
-StickyKm = Annotated[
-    float | None, typer.Option(help="Repeat the last report while a person stays this close; see the docs first.")
-]
+    "max_epsilon": (Annotated[float | None, typer.Option(help="Budget of each person, in all.")], None),
+    "beyond": (
+        Annotated[
+            str,
+            typer.Option(
+                help="Once the budget is spent: refuse (null), or repeat-last.",
+                autocompletion=one_of("refuse", "repeat-last"),
+            ),
+        ],
+        LedgerOptions.beyond,
+    ),
+    "sticky_km": (
+        Annotated[
+            float | None,
+            typer.Option(help="Repeat the last report while a person stays this close; see the docs first."),
+        ],
+        None,
+    ),
+    "user_key_file": (UserKeyFile, None),
+}
 
 
-def refuse_without_ledger(options: Mapping[str, object]) -> None:
-    """Refuse options that have no meaning without a ledger."""
-    for option, value in options.items():
-        if value is not None:
-            raise reject(option, "given together with --ledger", value)
+def with_ledger_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a ledger; its parameter `ledger` is called with `LedgerOptions`, or None."""
+
+    @functools.wraps(command)
+    def expanded(**given: Any) -> None:
+        chosen = {name: given.pop(name) for name in LEDGER_OPTIONS}
+        command(**given, ledger=_options(**chosen))
+
+    hints = {name: hint for name, hint in get_type_hints(command, include_extras=True).items() if name != "ledger"}
+    own = [
+        one.replace(annotation=hints[name])
+        for name, one in inspect.signature(command).parameters.items()
+        if name != "ledger"
+    ]
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option)
+        for name, (option, default) in LEDGER_OPTIONS.items()
+    ]
+    expanded.__signature__ = inspect.Signature([*own, *more])  # type: ignore[attr-defined]
+    expanded.__annotations__ = hints | {name: option for name, (option, _) in LEDGER_OPTIONS.items()}
+    return expanded
+
+
+def read_user_key(path: Path | None) -> bytes | None:
+    """Return the key for ids that a file holds."""
+    return None if path is None else path.read_bytes()
+
+
+def _options(ledger: Path | None, user_key_file: Path | None, **terms: Any) -> LedgerOptions | None:
+    if ledger is not None:
+        return LedgerOptions(ledger, user_key=read_user_key(user_key_file), **terms)
+    for name, value in {**terms, "user_key_file": user_key_file}.items():
+        if value != LEDGER_OPTIONS[name][1]:
+            raise reject(name, "given together with --ledger", value)
+    return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,11 +13,11 @@ from metricdp._point_names import printable
 from metricdp._validation import reject
 from metricdp.cli._completion import one_of
 from metricdp.cli._console import errors, out, print_json, rows_bar, warn
-from metricdp.cli._ledger import Beyond, LedgerFile, MaxEpsilon, StickyKm, refuse_without_ledger
+from metricdp.cli._ledger import with_ledger_options
 from metricdp.cli._problem import JsonFlag, MechanismFile
 from metricdp.errors import InvalidInputError
 from metricdp.files.reading import load
-from metricdp.ledger.budgets import Ledger
+from metricdp.ledger.options import LedgerOptions
 from metricdp.perturb.folder import perturb_folder
 from metricdp.perturb.formats import STANDARD
 from metricdp.perturb.job import perturb_file
@@ -28,6 +28,7 @@ from metricdp.perturb.summary import Summary
 __all__ = ["perturb_command"]
 
 
+@with_ledger_options
 def perturb_command(
     mechanism: MechanismFile,
     source: Annotated[
@@ -66,10 +67,7 @@ def perturb_command(
         bool, typer.Option("--keep-input", help="Copy the true coordinates too. The output is then not private.")
     ] = Options.keep_input,
     user_column: Annotated[str | None, typer.Option(help="Column that says whose point it is, for the ledger.")] = None,
-    ledger: LedgerFile = None,
-    max_epsilon: MaxEpsilon = None,
-    beyond: Beyond = "refuse",
-    sticky_km: StickyKm = None,
+    ledger: LedgerOptions | None = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier run was cut off.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it exists.")] = False,
     cluster: Annotated[
@@ -89,7 +87,7 @@ def perturb_command(
         encoding=encoding,
     )
     loaded = load(mechanism)
-    opened = _ledger(ledger, max_epsilon=max_epsilon, beyond=beyond, sticky_km=sticky_km)
+    opened = nullcontext() if ledger is None else ledger.open()
     chosen: dict[str, Any] = {"resume": resume, "warn": warn}
     try:
         with opened as book, rows_bar("perturbing") as progress:
@@ -121,15 +119,6 @@ def _check_places(source: str, target: str, *, cluster: str | None, overwrite: b
         raise reject("--cluster", "used with a folder, whose files are given to the workers", shown(source))
     if overwrite and folder:
         raise reject("--overwrite", "used with a single file", source)
-
-
-def _ledger(
-    path: Path | None, *, max_epsilon: float | None, beyond: str, sticky_km: float | None
-) -> AbstractContextManager[Ledger | None]:
-    if path is not None:
-        return Ledger(path, max_epsilon=max_epsilon, beyond=beyond, sticky_km=sticky_km)
-    refuse_without_ledger({"--max-epsilon": max_epsilon, "--sticky-km": sticky_km})
-    return nullcontext()
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

@@ -16,29 +16,25 @@ from metricdp import cities
 from metricdp.cli._completion import cities as cities_by_name
 from metricdp.cli._completion import one_of
 from metricdp.cli._console import errors, named_as, out, progress_bar
-from metricdp.cli._ledger import Beyond, LedgerFile, MaxEpsilon, StickyKm, refuse_without_ledger
+from metricdp.cli._ledger import with_ledger_options
 from metricdp.cli._signals import hand_over_signals
 from metricdp.errors import InvalidInputError
-from metricdp.service import LedgerOptions, Settings, require_packages
+from metricdp.ledger.options import LedgerOptions
+from metricdp.service import Settings, require_packages
 
 __all__ = ["serve_command"]
 
 # Options whose names are not those of the settings that they become.
-_OPTIONS = {"open": "--open", "hosts": "--allow-host", "max_body_bytes": "--max-body-mb", "user_key": "--user-key-file"}
+_OPTIONS = {"open": "--open", "hosts": "--allow-host", "max_body_bytes": "--max-body-mb"}
 
 
+@with_ledger_options
 def serve_command(
     files: Annotated[list[Path] | None, typer.Argument(help="Mechanism files; the first is the default.")] = None,
     *,
     host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8080,
-    ledger: LedgerFile = None,
-    max_epsilon: MaxEpsilon = None,
-    beyond: Beyond = "refuse",
-    sticky_km: StickyKm = None,
-    user_key_file: Annotated[
-        Path | None, typer.Option(help="16 to 64 secret bytes, for a ledger that holds no ids.")
-    ] = None,
+    ledger: LedgerOptions | None = None,
     keys: Annotated[Path | None, typer.Option(help="File of API keys: see `metricdp keys`.")] = None,
     open_to_all: Annotated[bool, typer.Option("--open", help="Serve other machines without keys.")] = False,
     requests_per_second: Annotated[
@@ -80,7 +76,7 @@ def serve_command(
     with named_as(_OPTIONS):
         settings = Settings(
             files=chosen,
-            ledger=_ledger(ledger, max_epsilon, beyond, sticky_km, user_key_file),
+            ledger=ledger,
             keys=keys,
             page=page,
             probabilities=probabilities,
@@ -104,16 +100,6 @@ def _demo_files() -> tuple[Path, ...]:
 
     with progress_bar("fitting Helsinki") as progress:
         return tuple(fit_demo(Path("demo"), progress))
-
-
-def _ledger(
-    path: Path | None, max_epsilon: float | None, beyond: str, sticky_km: float | None, user_key_file: Path | None
-) -> LedgerOptions | None:
-    if path is not None:
-        user_key = None if user_key_file is None else user_key_file.read_bytes()
-        return LedgerOptions(path, max_epsilon, beyond, sticky_km, user_key)
-    refuse_without_ledger({"--max-epsilon": max_epsilon, "--sticky-km": sticky_km, "--user-key-file": user_key_file})
-    return None
 
 
 def _announcer(*, browser: bool, page: bool, as_json: bool) -> Callable[[str], None]:

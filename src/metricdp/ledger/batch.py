@@ -7,7 +7,7 @@ import itertools
 import math
 import struct
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from metricdp._validation import FloatArray, reject
 
-__all__ = ["LONGEST_ID", "Requests", "keyed", "numbered", "pack", "redrawn"]
+__all__ = ["LONGEST_ID", "Requests", "keyed", "numbered", "pack", "redrawn", "through"]
 
 # Longest id in letters or digits: more than anybody needs, and a bound on what a stranger can make the file hold.
 LONGEST_ID = 1024
@@ -123,6 +123,20 @@ class Requests:
         last = latest[self._order[self._ends - 1]]
         persons = np.flatnonzero(last >= 0)
         return persons, np.bincount(self.who[draws], minlength=len(last))[persons], last[persons]
+
+
+def through(
+    callers: Sequence[str], names: Sequence[str], who: NDArray[np.intp], draws: NDArray[np.bool_], cost: int
+) -> Iterator[tuple[str, str, int, int]]:
+    """Yield (caller, person, spent, count) for the rows that were drawn, each pair once."""
+    if len(callers) != len(who):
+        raise reject("callers", f"one for each of {len(who)} points", f"{len(callers)} of them")
+    found: defaultdict[str, int] = defaultdict(itertools.count().__next__)
+    codes = np.fromiter(map(found.__getitem__, callers), np.intp, len(who))
+    listed = list(found)
+    pairs, counts = np.unique(codes[draws] * len(names) + who[draws], return_counts=True)
+    for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+        yield listed[pair // len(names)], names[pair % len(names)], count * cost, count
 
 
 def redrawn(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 import weakref
-from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from pathlib import Path
 from typing import Any, Self
@@ -19,14 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 from metricdp._validation import FloatArray, choice, positive, reject, table
 from metricdp.drawing.randomness import RandomSource
 from metricdp.files.reading import content_hash
-from metricdp.ledger.batch import Requests, keyed, numbered, pack, redrawn
-from metricdp.ledger.database import LedgerFile, State, Terms, charge, enrolled
+from metricdp.ledger.batch import Requests, keyed, numbered, pack, redrawn, through
+from metricdp.ledger.database import LedgerFile, State, Terms, charge, charge_callers, enrolled
+from metricdp.ledger.units import Budget, Scale, claimed
 from metricdp.mechanisms.base import Mechanism
 
 __all__ = ["Ledger"]
-
-# ε is counted in units of the 18th digit of the limit: a float has at most 17, and sums fit in 64 bits.
-_DIGITS = 18
 
 _SHORTEST_KEY, _LONGEST_KEY = 16, 64
 
@@ -116,7 +113,8 @@ class Ledger:
         self._file = LedgerFile(Path(path).resolve(), wanted, moved=moved)
         self.path = self._file.path
         self.max_epsilon, self.sticky_km = self._file.max_epsilon, self._file.sticky_km
-        self._scale = _Scale.of(self.max_epsilon)
+        self._scale = Scale.of(self.max_epsilon)
+        self._warned_of: set[str] = set()
 
     def sample(
         self,
@@ -126,8 +124,11 @@ class Ledger:
         rng: RandomSource | None = None,
         *,
         outside: str = "clamp",
+        callers: Sequence[str] | None = None,
     ) -> NDArray[np.int64]:
         """Return an output for every request, in order; -1 where it is refused.
+
+        Warns once if a report of the mechanism costs more than `max_epsilon`, since nobody will then get one.
 
         Parameters
         ----------
@@ -142,6 +143,8 @@ class Ledger:
         rng, outside
             As in `Mechanism.sample`. What an `InsecureSeed` drew may be repeated later on, so a ledger that has seen
             one is good for tests only.
+        callers : (m,) sequence of text, optional
+            Through whom each request came, for `budget`. What a person may spend does not depend on it.
 
         Raises
         ------
@@ -152,7 +155,8 @@ class Ledger:
         OSError
             If the file cannot be written. Whatever the error, no output was released.
         """
-        cost = self._scale.cost(_claimed(mechanism))
+        cost = self._scale.cost(claimed(mechanism))
+        self.warn_if_unaffordable(mechanism)
         # Drawn before the file is locked, so that others wait less; draws that are not paid for are dropped.
         drawn = mechanism.sample(x, rng, outside=outside).astype(np.int64)
         who, names = numbered(users, len(drawn), self._key)
@@ -174,6 +178,8 @@ class Ledger:
             packed = repeat(None) if points is None else pack(points[rows])
             charges = (ids, repeat(number), (counts * cost).tolist(), counts.tolist(), drawn[rows].tolist(), packed)
             charge(database, zip(*charges, strict=False))
+            if callers is not None:
+                charge_callers(database, through(callers, names, who, draws, cost))
         # The transaction has ended: from here on, what is returned is paid for.
         answers = np.where(latest >= 0, drawn[latest], state.outputs[who])
         if self.beyond == "refuse":
@@ -182,22 +188,53 @@ class Ledger:
 
     def spent(self, user: str | int) -> float:
         """Return the sum of a person's charges, as the nearest float; 0 for a person who never asked."""
-        return self._scale.epsilon(self._units(user))
+        return self.budget(user).spent
 
     def remaining(self, user: str | int) -> float:
         """Return what a person may still spend, as the nearest float."""
-        return self._scale.epsilon(self._scale.limit - self._units(user))
+        return self.budget(user).remaining
+
+    def budget(self, user: str | int, mechanism: Mechanism | None = None, *, caller: str | None = None) -> Budget:
+        """Return where a person stands: `spent`, `remaining`, `reports` and, given a mechanism, `affordable` reports.
+
+        With `caller`, only what was charged through that caller counts (see `sample`), so that the answer tells nothing
+        about the reports that the person had through others; what really remains may then be less. A person who never
+        asked has spent nothing.
+        """
+        _, (name,) = numbered([user], 1, self._key)
+        return self._scale.budget(*self._file.charged(name, caller), mechanism)
+
+    def affordable(self, mechanism: Mechanism) -> int:
+        """Return how many reports of a mechanism `max_epsilon` pays for."""
+        return self._scale.limit // self._scale.cost(claimed(mechanism))
+
+    def warn_if_unaffordable(self, mechanism: Mechanism, warn: Callable[[str], None] | None = None) -> None:
+        """Warn, once for each mechanism, if a report costs more than anybody may spend.
+
+        `warn` is called with the sentence; by default it becomes a Python warning.
+        """
+        if self.affordable(mechanism) or _hash_of(mechanism) in self._warned_of:
+            return
+        self._warned_of.add(_hash_of(mechanism))
+        words = (
+            f"No report is affordable: each costs ε = {claimed(mechanism):g}, and nobody may spend more than "
+            f"{self.max_epsilon:g} in all, so every request is refused."
+        )
+        if warn is None:
+            warnings.warn(words, stacklevel=3)
+        else:
+            warn(words)
 
     def users(self) -> pd.DataFrame:
         """Return one row per person who was charged: `user` (as stored), `reports`, `spent` and `remaining`."""
         rows = self._file.read("SELECT user, SUM(count), SUM(spent) FROM reports GROUP BY user ORDER BY user")
-        epsilon, limit = self._scale.epsilon, self._scale.limit
+        epsilon, remaining = self._scale.epsilon, self._scale.remaining
         return pd.DataFrame(
             {
                 "user": pd.Series([user for user, _, _ in rows], dtype=object),
                 "reports": pd.Series([count for _, count, _ in rows], dtype=np.int64),
                 "spent": pd.Series([epsilon(units) for _, _, units in rows], dtype=np.float64),
-                "remaining": pd.Series([epsilon(limit - units) for _, _, units in rows], dtype=np.float64),
+                "remaining": pd.Series([remaining(units) for _, _, units in rows], dtype=np.float64),
             }
         )
 
@@ -214,45 +251,6 @@ class Ledger:
     def __repr__(self) -> str:
         sticky = "" if self.sticky_km is None else f", sticky_km={self.sticky_km:g}"
         return f"Ledger({str(self.path)!r}, max_epsilon={self.max_epsilon:g}, beyond={self.beyond!r}{sticky})"
-
-    def _units(self, user: str | int) -> int:
-        _, (name,) = numbered([user], 1, self._key)
-        ((total,),) = self._file.read("SELECT SUM(spent) FROM reports WHERE user = ?", name)
-        return total or 0
-
-
-@dataclass(frozen=True)
-class _Scale:
-    """ε in whole units of 10^exponent; the limit is a whole number of them."""
-
-    exponent: int
-    limit: int
-
-    @classmethod
-    def of(cls, max_epsilon: float) -> _Scale:
-        exponent = Decimal(repr(max_epsilon)).adjusted() + 1 - _DIGITS
-        return cls(exponent, math.floor(Fraction(repr(max_epsilon)) / Fraction(10) ** exponent))
-
-    def cost(self, epsilon: float) -> int:
-        """Return ε in units, rounded up; at most one more than the limit, so that it fits in 64 bits."""
-        return min(math.ceil(Fraction(repr(float(epsilon))) / Fraction(10) ** self.exponent), self.limit + 1)
-
-    def epsilon(self, units: int) -> float:
-        return float(units * Fraction(10) ** self.exponent)
-
-
-def _claimed(mechanism: Mechanism) -> float:
-    """Return what a draw costs: ε per true km where there is a projection."""
-    if not isinstance(mechanism, Mechanism):
-        raise reject("mechanism", "a mechanism", type(mechanism).__name__)
-    if not mechanism.n_outputs:
-        # Noise has no index of an output that could be stored and repeated, or -1 for a refusal.
-        raise reject("mechanism", "one that chooses among outputs", f"{mechanism.kind!r}, which reports coordinates")
-    claimed = mechanism.claimed_epsilon
-    if not 0 < claimed < math.inf:
-        rule = "private at a positive, finite ε per km (its box may reach too near to a pole)"
-        raise reject("mechanism", rule, f"ε = {claimed}")
-    return claimed
 
 
 def _snapped(mechanism: Mechanism, x: ArrayLike) -> FloatArray:

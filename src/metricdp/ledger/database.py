@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import secrets
@@ -22,7 +23,21 @@ from metricdp._validation import reject
 from metricdp.errors import InvalidInputError
 from metricdp.mechanisms.base import Mechanism
 
-__all__ = ["LedgerFile", "State", "Terms", "charge", "enrolled"]
+__all__ = [
+    "CALLERS_TABLE",
+    "LedgerFile",
+    "State",
+    "Terms",
+    "charge",
+    "charge_callers",
+    "enrolled",
+    "explained",
+    "identity",
+    "parsed_terms",
+    "refuse_mounted",
+    "refuse_other_distance",
+    "schema_of",
+]
 
 _APPLICATION, _SCHEMA = 0x6D647031, 2  # "mdp1" in the file's header tells a ledger from other databases
 _CREATE = f"""
@@ -42,6 +57,17 @@ CREATE TABLE reports (
     point BLOB,
     PRIMARY KEY (user, mechanism)
 ) WITHOUT ROWID;
+"""
+# Not in the files of earlier versions, which know nothing of it and can use a file that has it. The caller comes first
+# in the key, so that looking up a person takes as long whether or not other callers have reported for them.
+CALLERS_TABLE = """
+CREATE TABLE IF NOT EXISTS callers (
+    caller TEXT NOT NULL,
+    user TEXT NOT NULL,
+    spent INTEGER NOT NULL CHECK (spent > 0),
+    count INTEGER NOT NULL CHECK (count > 0),
+    PRIMARY KEY (caller, user)
+) WITHOUT ROWID
 """
 # From schema 1, which knew neither where the file belongs nor what distance a mechanism's ε is per.
 _UPGRADE = (
@@ -68,6 +94,13 @@ INSERT INTO reports (user, mechanism, spent, count, output, point) VALUES (?, ?,
 ON CONFLICT (user, mechanism) DO UPDATE SET spent = spent + excluded.spent, count = count + excluded.count,
     output = excluded.output, point = excluded.point
 """
+_CHARGE_CALLER = """
+INSERT INTO callers (caller, user, spent, count) VALUES (?, ?, ?, ?)
+ON CONFLICT (caller, user) DO UPDATE SET spent = spent + excluded.spent, count = count + excluded.count
+"""
+
+# What the file's header says of it: whose it is, and its schema.
+_MARKS = "SELECT * FROM pragma_application_id, pragma_user_version"
 
 # What a mechanism's ε is per, by the mark in the file.
 _UNITS = {"ground": "true kilometre on the ground", "own": "unit of its own coordinates (it has no projection)"}
@@ -110,13 +143,14 @@ class LedgerFile:
         if not path.exists():
             _make(path, wanted)
         _forget_temporary_names(path)
-        _refuse_mounted(path)
-        self._identity = self._found()
+        refuse_mounted(path)
+        self._identity = identity(path)
         try:
             self._upgrade()
             terms = self._terms()
             terms.refuse_others(wanted)
             self._come_home(moved=moved)
+            self._add_callers()
         except BaseException:
             self.close()
             raise
@@ -126,13 +160,23 @@ class LedgerFile:
 
     def read(self, query: str, *values: str) -> list[Any]:
         """Return the rows that a query finds."""
-        with self.lock, _explained(self.path):
+        with self.lock, explained(self.path):
             return self._connected().execute(query, values).fetchall()
+
+    def charged(self, user: str, caller: str | None = None) -> tuple[int, int]:
+        """Return the units and the reports that a person was charged for: in all, or through one caller."""
+        if caller is None:
+            rows = self.read("SELECT SUM(spent), SUM(count) FROM reports WHERE user = ?", user)
+        else:
+            query = "SELECT SUM(spent), SUM(count) FROM callers WHERE caller = ? AND user = ?"
+            rows = self.read(query, caller, user)
+        ((units, reports),) = rows
+        return units or 0, reports or 0
 
     @contextmanager
     def transaction(self, names: list[str]) -> Iterator[sqlite3.Connection]:
         """Lock the file for writing, with the persons of a batch at hand; at the end all is on the disk."""
-        with self.lock, _explained(self.path):
+        with self.lock, explained(self.path):
             database = self._connected()
             self._move_long_log(database)
             with _begun(database, "BEGIN"):  # touches the temporary table only, so nobody has to wait
@@ -144,11 +188,11 @@ class LedgerFile:
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """Lock the file for writing; raise if another file has taken its place."""
-        with self.lock, _explained(self.path):
+        with self.lock, explained(self.path):
             database = self._connected()
             with _begun(database, "BEGIN IMMEDIATE"):
                 # What is charged to a file that was deleted or replaced would be forgotten.
-                if self._found() != self._identity:
+                if identity(self.path) != self._identity:
                     msg = f"the ledger {str(self.path)!r} was replaced by another file while it was open"
                     raise OSError(msg)
                 yield database
@@ -208,43 +252,69 @@ class LedgerFile:
             msg = (
                 f"the ledger {str(self.path)!r} belongs at {made!r}. Under a second name, or as a copy, it would let "
                 "everybody spend the limit again. If it was moved or restored on purpose, and the old one is not in "
-                "use any more, open it once with `metricdp.Ledger(path, moved=True)`."
+                "use any more, say so once: `metricdp ledger moved FILE`, or `metricdp.Ledger(path, moved=True)`."
             )
             raise InvalidInputError(msg)
         with self._writing() as database:
             database.execute("UPDATE terms SET home = ?", (here,))
 
+    def _add_callers(self) -> None:
+        """Add the table of callers to a file of an earlier version."""
+        if not self.read("SELECT 1 FROM sqlite_master WHERE name = 'callers'"):
+            with self._writing() as database:
+                database.execute(CALLERS_TABLE)
+
     def _marks(self) -> tuple[int, int]:
-        """Return what the file's header says of it: whose it is, and its schema."""
-        ((application, schema),) = self.read("SELECT * FROM pragma_application_id, pragma_user_version")
+        ((application, schema),) = self.read(_MARKS)
         return application, schema
 
     def _terms(self) -> Terms:
         if self._marks() != (_APPLICATION, _SCHEMA):
-            msg = f"{str(self.path)!r} is not a metricdp ledger of format {_SCHEMA}; it is another database."
-            raise InvalidInputError(msg)
-        rows = self.read("SELECT max_epsilon, sticky_km, key_check FROM terms")
-        try:
-            ((limit, radius, check),) = rows
-            return Terms(float(limit), None if radius is None else float(radius), check)
-        except (TypeError, ValueError) as error:
-            msg = f"{str(self.path)!r} is not a metricdp ledger that can be read: its terms are damaged."
-            raise InvalidInputError(msg) from error
+            raise _not_a_ledger(self.path)
+        return parsed_terms(self.path, self.read("SELECT max_epsilon, sticky_km, key_check FROM terms"))
 
-    def _found(self) -> tuple[int, int]:
-        """Return what identifies the file; raise if it has a second name.
 
-        SQLite keeps its log under the name that a file was opened with, so under two names there would be two logs and
-        neither would know of the other's charges.
-        """
-        status = self.path.stat()
-        if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
-            msg = (
-                f"the ledger {str(self.path)!r} has {status.st_nlink} names (hard links), and charges under one are "
-                "not seen under the others. Remove all names but one; nothing was released"
-            )
-            raise OSError(msg)
-        return status.st_dev, status.st_ino
+def schema_of(path: Path, database: sqlite3.Connection) -> int:
+    """Return the number of a ledger's schema; raise if the file is none that this version knows."""
+    ((application, schema),) = database.execute(_MARKS).fetchall()
+    if application != _APPLICATION or schema not in range(1, _SCHEMA + 1):
+        raise _not_a_ledger(path)
+    return int(schema)
+
+
+def _not_a_ledger(path: Path) -> InvalidInputError:
+    msg = f"{str(path)!r} is not a metricdp ledger of format {_SCHEMA}; it is another database."
+    return InvalidInputError(msg)
+
+
+def parsed_terms(path: Path, rows: list[Any]) -> Terms:
+    """Return the terms that a file holds; raise if they are none."""
+    try:
+        ((limit, radius, check),) = rows
+        terms = Terms(float(limit), None if radius is None else float(radius), check)
+        sound = 0 < float(limit) < math.inf and (radius is None or 0 <= float(radius) < math.inf)
+    except (TypeError, ValueError, OverflowError):
+        sound = False
+    if not sound:
+        msg = f"{str(path)!r} is not a metricdp ledger that can be read: its terms are damaged."
+        raise InvalidInputError(msg)
+    return terms
+
+
+def identity(path: Path) -> tuple[int, int]:
+    """Return what identifies the file; raise if it has a second name.
+
+    SQLite keeps its log under the name that a file was opened with, so under two names there would be two logs and
+    neither would know of the other's charges.
+    """
+    status = path.stat()
+    if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
+        msg = (
+            f"the ledger {str(path)!r} has {status.st_nlink} names (hard links), and charges under one are "
+            "not seen under the others. Remove all names but one; nothing was released"
+        )
+        raise OSError(msg)
+    return status.st_dev, status.st_ino
 
 
 def _connection(path: Path) -> sqlite3.Connection:
@@ -268,8 +338,9 @@ def _make(path: Path, terms: Terms) -> None:
     aside = path.parent / f"{begin}{secrets.token_hex(8)}{end}"
     os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     try:
-        with _explained(path), closing(sqlite3.connect(aside, isolation_level=None)) as database:
+        with explained(path), closing(sqlite3.connect(aside, isolation_level=None)) as database:
             database.executescript(_CREATE)
+            database.execute(CALLERS_TABLE)
             radius = None if terms.sticky_km is None else repr(terms.sticky_km)
             values = (repr(terms.max_epsilon), radius, terms.key_check, os.fsencode(path))
             database.execute("INSERT INTO terms VALUES (?, ?, ?, ?)", values)
@@ -297,7 +368,7 @@ def _forget_temporary_names(path: Path) -> None:
                 name.unlink()
 
 
-def _refuse_mounted(path: Path) -> None:
+def refuse_mounted(path: Path) -> None:
     """Raise if the file itself was mounted where it is, as into a container: its log would stay on this side only."""
     mounts = Path("/proc/self/mountinfo")  # Linux; elsewhere it cannot be told
     if not mounts.exists():
@@ -321,7 +392,7 @@ def _begun(database: sqlite3.Connection, how: str) -> Iterator[None]:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def explained(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into those that a caller can tell apart; none of them names a person."""
     try:
         yield
@@ -360,14 +431,9 @@ def enrolled(database: sqlite3.Connection, mechanism: Mechanism, sha256: str) ->
     found = database.execute("SELECT id, unit FROM mechanisms WHERE sha256 = ?", (sha256,)).fetchone()
     if found is not None and found[1] is not None:
         return int(found[0])
-    p, unit = repr(float(mechanism.p)), "own" if mechanism.projection is None else "ground"
+    p, unit = _measure(mechanism)
     # Mechanisms that an earlier version enrolled, and nobody has used since, have no unit.
-    for other_p, other_unit in database.execute("SELECT p, IFNULL(unit, ?) FROM mechanisms", (unit,)):
-        if other_p != p:
-            raise reject("mechanism", f"private with p = {other_p} like the others in the ledger", f"p = {p}")
-        if other_unit != unit:
-            rule = f"private per {_UNITS[other_unit]} like the others in the ledger"
-            raise reject("mechanism", rule, f"one that is private per {_UNITS[unit]}")
+    refuse_other_distance(mechanism, database.execute("SELECT p, unit FROM mechanisms"))
     epsilon = repr(float(mechanism.claimed_epsilon))
     if found is not None:
         database.execute("UPDATE mechanisms SET unit = ?, epsilon = ? WHERE id = ?", (unit, epsilon, found[0]))
@@ -375,6 +441,27 @@ def enrolled(database: sqlite3.Connection, mechanism: Mechanism, sha256: str) ->
     values = (sha256, epsilon, p, unit)
     added = database.execute("INSERT INTO mechanisms (sha256, epsilon, p, unit) VALUES (?, ?, ?, ?)", values)
     return added.lastrowid or 0
+
+
+def refuse_other_distance(mechanism: Mechanism, others: Iterable[tuple[str, str | None]]) -> None:
+    """Raise if the mechanism does not measure as those of which (p, unit) are given; None is a unit not known."""
+    p, unit = _measure(mechanism)
+    for other_p, other_unit in others:
+        if other_p != p:
+            raise reject("mechanism", f"private with p = {other_p} like the others in the ledger", f"p = {p}")
+        if other_unit not in (None, unit):
+            rule = f"private per {_UNITS[other_unit]} like the others in the ledger"
+            raise reject("mechanism", rule, f"one that is private per {_UNITS[unit]}")
+
+
+def _measure(mechanism: Mechanism) -> tuple[str, str]:
+    """Return p, and what ε is per, as a ledger writes them."""
+    return repr(float(mechanism.p)), "own" if mechanism.projection is None else "ground"
+
+
+def charge_callers(database: sqlite3.Connection, rows: Iterable[tuple[str, str, int, int]]) -> None:
+    """Add (caller, user, spent, count) to what persons have had through callers."""
+    database.executemany(_CHARGE_CALLER, rows)
 
 
 def charge(database: sqlite3.Connection, rows: Iterable[tuple[Any, ...]]) -> None:

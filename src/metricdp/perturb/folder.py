@@ -108,6 +108,8 @@ def perturb_folder(
         if is_url(folder):
             raise reject(parameter, "a folder on the disk; a URL can only be that of a single file", shown(folder))
     started, sha256, watch = time.perf_counter(), content_hash(mechanism), Watch(warn or python_warning)
+    if ledger is not None:
+        ledger.warn_if_unaffordable(mechanism, warn or python_warning)
     tasks = _tasks(Path(source), Path(target), sha256, options or Options())
     state = JobFolder(Path(target) / _STATE)
     if _is_complete(state, tasks, resume=resume):

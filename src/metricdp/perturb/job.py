@@ -178,6 +178,8 @@ def perturb_file(
         open_source(source, with_others=chosen.others, encoding=chosen.encoding, names=chosen.names) as opened,
     ):
         job = Job(mechanism, opened, kind, chosen, ledger)
+        if ledger is not None:
+            ledger.warn_if_unaffordable(mechanism, warn or python_warning)
         if chosen.copy == "all" and (words := suspicion(job.perturbation.copy)) is not None:
             (warn or python_warning)(words)
 

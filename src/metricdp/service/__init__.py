@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from metricdp._optional import optional
-from metricdp.service.state.settings import LedgerOptions, Settings
+from metricdp.ledger.options import LedgerOptions
+from metricdp.service.state.settings import Settings
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

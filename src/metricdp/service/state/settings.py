@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from metricdp._validation import integer, positive, reject
-from metricdp.ledger.budgets import Ledger
+from metricdp.ledger.options import LedgerOptions
 
 if TYPE_CHECKING:
     from metricdp.cities import RoadNetwork
 
-__all__ = ["LedgerOptions", "Settings"]
-
-
-@dataclass(frozen=True)
-class LedgerOptions:
-    """How to open the ledger; the parameters are those of `metricdp.Ledger`."""
-
-    path: Path
-    max_epsilon: float | None = None
-    beyond: str = "refuse"
-    sticky_km: float | None = None
-    user_key: bytes | None = field(default=None, repr=False)
-
-    def open(self) -> Ledger:
-        """Open the ledger, or make a new one."""
-        return Ledger(
-            self.path,
-            max_epsilon=self.max_epsilon,
-            beyond=self.beyond,
-            sticky_km=self.sticky_km,
-            user_key=self.user_key,
-        )
+__all__ = ["Settings"]
 
 
 @dataclass(frozen=True, kw_only=True)
