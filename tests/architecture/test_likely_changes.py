@@ -260,8 +260,7 @@ def test_a_budget_rule_is_known_to_the_ledger_alone(monkeypatch, problem, tmp_pa
             answers = super().sample(*given, **options)
             return np.where(answers < 0, 3, answers) if self.toy else answers
 
-    for room in ("cli.perturb", "service.state.settings"):
-        monkeypatch.setattr(f"metricdp.{room}.Ledger", Ledger)
+    monkeypatch.setattr("metricdp.ledger.options.Ledger", Ledger)
     assert CliRunner().invoke(app, list(map(str, arguments))).exit_code == 0
     assert (tmp_path / "out.csv").read_text().splitlines()[2].startswith("3,")
     pytest.importorskip("fastapi", reason="needs the extra `service`")

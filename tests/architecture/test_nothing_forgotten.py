@@ -1,6 +1,7 @@
 """What a likely change may forget: each registry against the files beside it, and against the page that documents it."""
 
 import importlib
+import inspect
 import pkgutil
 import re
 from pathlib import Path
@@ -193,8 +194,21 @@ def test_every_budget_rule_is_documented(tmp_path):
         mdp.Ledger(tmp_path / "budgets.db", max_epsilon=1, beyond="?")
     rules = re.findall(r"'([\w-]+)'", str(refused.value))
     assert len(rules) >= 2
-    (option,) = (one for one in _ledger.Beyond.__metadata__ if hasattr(one, "help"))
+    (option,) = (one for one in _ledger.LEDGER_OPTIONS["beyond"][0].__metadata__ if hasattr(one, "help"))
     for rule in rules:
         assert f'`beyond="{rule}"`' in page("budgets.md")
         assert f'"{rule}"' in mdp.Ledger.__doc__
         assert rule in option.help
+
+
+def test_every_parameter_of_a_ledger_has_an_option():
+    from dataclasses import fields
+
+    from metricdp.cli import _ledger
+    from metricdp.ledger.options import LedgerOptions
+
+    parameters = inspect.signature(mdp.Ledger).parameters
+    named = {one.name for one in fields(LedgerOptions)}
+    assert named == set(parameters) - {"moved"}  # which is said by `metricdp ledger moved`
+    options = {"path": "ledger", "user_key": "user_key_file"}
+    assert set(_ledger.LEDGER_OPTIONS) == {options.get(name, name) for name in named}

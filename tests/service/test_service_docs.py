@@ -46,7 +46,6 @@ def test_commands(folder, monkeypatch):
 
 def test_the_page(folder):
     (line,) = (shlex.split(line)[2:] for line in LINES if "--page" in line)
-    pytest.importorskip("pyrosm")
     with running(folder, *line) as service, service.client() as client:
         assert "text/html" in client.get("/").headers["content-type"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from metricdp.cities.helsinki import NAME as EMBEDDED
-from metricdp.cities.helsinki import embedded_extract, load_helsinki
+from metricdp.cities.helsinki import load_helsinki
 from metricdp.cities.network import RoadNetwork
 from metricdp.cities.place import from_place
 from metricdp.cities.read_csv import read_folder
@@ -37,8 +37,7 @@ READERS: dict[str, Callable[[Path], RoadNetwork]] = {".graphml": read_graphml, "
 
 def available() -> list[str]:
     """Return the names that `load` knows: the embedded city and the city folders in `$METRICDP_DATA`."""
-    names = {EMBEDDED} if embedded_extract() is not None else set()
-    return sorted(names | set(_data_folders()))
+    return sorted({EMBEDDED, *_data_folders()})
 
 
 def load(name_or_path: str | os.PathLike[str]) -> RoadNetwork:
@@ -96,6 +95,6 @@ def _unknown(name: str) -> InvalidInputError:
         hint = f"{DATA_VARIABLE} names {named!r}, which is not a folder"
     else:
         hint = f"more may be added as folders in {named!r}, which {DATA_VARIABLE} names"
-    known = ", ".join(available()) or "none"
+    known = ", ".join(available())
     message = f"`name_or_path` must be a known city ({known}) or an existing path, got {name!r}; {hint}."
     return InvalidInputError(message)

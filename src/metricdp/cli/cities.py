@@ -26,7 +26,7 @@ def list_command(*, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json({"cities": names})
     else:
-        out.print("\n".join(names) or "none: install 'metricdp[cities]' or set METRICDP_DATA")
+        out.print("\n".join(names))
 
 
 @cities_app.command("info")

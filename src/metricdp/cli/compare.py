@@ -8,9 +8,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from metricdp._cache import cache_folder
 from metricdp._validation import reject
 from metricdp.cities import RoadNetwork
-from metricdp.cities.helsinki import cache_folder
 from metricdp.cli import _completion
 from metricdp.cli import _problem as options
 from metricdp.cli._console import out, print_json, progress_bar

@@ -1,3 +1,4 @@
 from .budgets import Ledger
+from .units import Budget
 
-__all__ = ["Ledger"]
+__all__ = ["Budget", "Ledger"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -20,7 +20,7 @@ from metricdp.service.http.openapi import openapi
 from metricdp.service.http.problem_details import MEDIA_TYPE, HttpProblem
 from metricdp.service.http.rates import Rates
 from metricdp.service.http.routes import api_routes, health_routes
-from metricdp.service.state.catalogue import Catalogue
+from metricdp.service.state.catalogue import Catalogue, Served
 from metricdp.service.state.draws import Draws
 from metricdp.service.state.keys import KeyRing
 from metricdp.service.state.metrics import Metrics
@@ -43,11 +43,20 @@ def build(settings: Settings) -> FastAPI:
     """Return the application; see `metricdp.service.create_app`."""
     metrics = Metrics()
     charged = settings.ledger is not None
-    catalogue = Catalogue(settings.files, one_distance=charged, on_load=metrics.loaded, on_failure=metrics.failed)
+    tell: list[Callable[[Served], None]] = [metrics.loaded]
+
+    def loaded(served: Served) -> None:
+        for listener in tell:
+            listener(served)
+
+    catalogue = Catalogue(settings.files, one_distance=charged, on_load=loaded, on_failure=metrics.failed)
     keys = None if settings.keys is None else KeyRing(settings.keys)
     rates = Rates(settings.requests_per_second, settings.points_per_second)
     ledger = None if settings.ledger is None else settings.ledger.open()
     draws = Draws(ledger, max_waiting=settings.max_waiting_points, on_transaction=metrics.transaction)
+    for served in catalogue.all():
+        draws.warn_if_unaffordable(served)
+    tell.append(draws.warn_if_unaffordable)  # of mechanisms that take the place of others
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

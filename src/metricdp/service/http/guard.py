@@ -109,7 +109,7 @@ class Guard:
         if not _own_path(scope).startswith(_API):
             return
         if scope["query_string"]:
-            raise HttpProblem(400, "Query parameters are not used here: coordinates belong in the body.")
+            raise HttpProblem(400, "Query parameters are not used here: coordinates and ids belong in the body.")
         key = scope[KEY] = self._key(headers)
         await self._rates.take_request(key)
         if scope["method"] == "POST" and not _is_json(headers):

@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from metricdp.service.http.problem_details import HttpProblem
 
 __all__ = [
+    "BudgetAnswer",
+    "BudgetRequest",
     "MechanismDetailMessage",
     "MechanismListMessage",
     "MechanismMessage",
@@ -43,9 +45,12 @@ _NAME_NOTE = "What people call the place, if the mechanism has names. Any text: 
 _OUTSIDE_NOTE = "Take points outside the mechanism's box to its nearest point, or refuse the request."
 
 
+# Strict, since "24.9" is not a number. Errors hide the values, since they may be printed somewhere.
+_STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, hide_input_in_errors=True)
+
+
 class _Request(BaseModel):
-    # Strict, since "24.9" is not a number. Errors hide the values, since they may be printed somewhere.
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = _STRICT
 
     mechanism: Id | None = Field(None, description="Id of the mechanism; the first one by default.")
     coordinates: Coordinates | None = Field(None, description=_COORDINATES_NOTE)
@@ -61,6 +66,19 @@ class PerturbRequest(_Request):
     users: Annotated[list[User], Field(min_length=1, fail_fast=True)] | None = Field(
         None, description="One id per point, instead of `user`."
     )
+
+    count_outside: bool | None = Field(
+        None, description="Say how many points lie outside the box. By default only for 10 points or more."
+    )
+
+
+class BudgetRequest(BaseModel):
+    """The person whose budget is asked for; in the body, since addresses end up in logs along the way."""
+
+    model_config = _STRICT
+
+    mechanism: Id | None = Field(None, description="Id of the mechanism; the first one by default.")
+    user: User = Field(description="Whose budget it is.")
 
 
 class ProbabilitiesRequest(_Request):
@@ -90,6 +108,19 @@ class PerturbAnswer(BaseModel):
     mechanism: str
     sha256: str
     refused: int
+    outside: int | None = Field(None, description="How many points lie outside the box, where that was counted.")
+    hint: str | None = Field(None, description="A sentence if all coordinates seem to be swapped.")
+
+
+class BudgetAnswer(BaseModel):
+    """What was charged for a person through the key of the request, or in all where the service has no keys."""
+
+    spent: float
+    remaining: float = Field(description="At most so much is left: others may have spent some of it.")
+    reports: int
+    affordable: int = Field(description="At most so many more reports of the mechanism.")
+    mechanism: str
+    sha256: str
 
 
 class ProbabilitiesAnswer(BaseModel):
@@ -128,6 +159,7 @@ class MechanismMessage(BaseModel):
     loaded_at: str
     certified: bool
     claim: str
+    reports_per_person: int | None = Field(description="Reports that a budget pays for in all; null without a ledger.")
 
 
 class CertificateMessage(BaseModel):
@@ -184,7 +216,7 @@ class ProblemDetails(BaseModel):
     errors: list[BrokenRule] | None = None
 
 
-Request = TypeVar("Request", bound=_Request)
+Request = TypeVar("Request", bound=BaseModel)
 
 # Our words for each kind of error, because pydantic's own messages may quote what was sent.
 _RULES = {
@@ -194,6 +226,7 @@ _RULES = {
     "float_type": "must be a number",
     "finite_number": "must be a finite number",
     "int_type": "must be a whole number",
+    "bool_type": "must be true or false",
     "string_type": "must be text",
     "model_type": "must be a JSON object",
     "literal_error": "must be one of the values that the API allows",

@@ -8,16 +8,34 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
-from metricdp.service.http.messages import PerturbRequest, ProbabilitiesRequest, ProblemDetails
+from metricdp.service.http.messages import BudgetRequest, PerturbRequest, ProbabilitiesRequest, ProblemDetails
 from metricdp.service.http.problem_details import MEDIA_TYPE
 from metricdp.service.state.catalogue import Catalogue
 
-__all__ = ["PERTURB_ANSWER", "answers", "mechanism_id", "needs_key", "openapi", "perturb_body", "probabilities_body"]
+__all__ = [
+    "BUDGET_ANSWER",
+    "PERTURB_ANSWER",
+    "answers",
+    "budget_body",
+    "mechanism_id",
+    "needs_key",
+    "openapi",
+    "perturb_body",
+    "probabilities_body",
+]
 
 _POINTS = [[24.9414, 60.1719], [24.9355, 60.1663]]
 _OUTPUTS = [{"id": 3, "lon": 24.9402, "lat": 60.1707}, {"id": 11, "lon": 24.9371, "lat": 60.1668}]
 
 PERTURB_ANSWER = {"outputs": _OUTPUTS, "mechanism": "helsinki", "sha256": "0f" * 32, "refused": 0}
+BUDGET_ANSWER = {
+    "spent": 16.0,
+    "remaining": 184.0,
+    "reports": 2,
+    "affordable": 23,
+    "mechanism": "helsinki",
+    "sha256": "0f" * 32,
+}
 
 _PROBLEMS = {
     400: "A query was given.",
@@ -51,6 +69,11 @@ def perturb_body(catalogue: Catalogue, max_points: int, *, charged: bool) -> dic
 def probabilities_body(catalogue: Catalogue, max_points: int) -> dict[str, Any]:
     """Describe the body of POST /v1/probabilities."""
     return _body(ProbabilitiesRequest, {"two points": {"points": _POINTS}}, catalogue, max_points)
+
+
+def budget_body(catalogue: Catalogue) -> dict[str, Any]:
+    """Describe the body of POST /v1/budget."""
+    return _described(BudgetRequest.model_json_schema(), {"one person": {"user": "ann"}}, catalogue)
 
 
 def mechanism_id() -> dict[str, Any]:
@@ -102,7 +125,11 @@ def _body(model: type[BaseModel], examples: dict[str, Any], catalogue: Catalogue
     points = [part["items"] for part in _arrays(properties["points"])]
     for part in (*points, *_arrays(properties.get("point", {}))):
         part.update(minItems=min(axes), maxItems=max(axes))
-    properties["mechanism"]["anyOf"][0]["enum"] = [served.id for served in catalogue.all()]
+    return _described(schema, examples, catalogue)
+
+
+def _described(schema: dict[str, Any], examples: dict[str, Any], catalogue: Catalogue) -> dict[str, Any]:
+    schema["properties"]["mechanism"]["anyOf"][0]["enum"] = [served.id for served in catalogue.all()]
     shown = {name: {"value": value} for name, value in examples.items()}
     content = {"application/json": {"schema": schema, "examples": shown}}
     return {"requestBody": {"required": True, "content": content}, **needs_key()}

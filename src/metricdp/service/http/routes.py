@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
@@ -13,11 +14,11 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
 from metricdp._validation import FloatArray
-from metricdp.mechanisms.outside import ROUNDING_MARGIN
 from metricdp.service.http import messages, openapi
 from metricdp.service.http.guard import BODY, KEY
 from metricdp.service.http.problem_details import HttpProblem
 from metricdp.service.http.rates import Rates
+from metricdp.service.state.answers import LARGEST_DEGREES, Outside
 from metricdp.service.state.catalogue import Catalogue, Served
 from metricdp.service.state.draws import Draws
 from metricdp.service.state.keys import KeyRing
@@ -26,8 +27,9 @@ from metricdp.service.state.settings import Settings
 
 __all__ = ["api_routes", "health_routes"]
 
-# Largest longitude and latitude.
-_LARGEST_DEGREES = np.array([180.0, 90.0])
+# Fewest points of which those outside the box are counted without being asked for: of one point it is a bit about where
+# somebody is.
+_COUNTED_FROM = 10
 
 
 class _PlainRoute(APIRoute):
@@ -60,10 +62,26 @@ def api_routes(catalogue: Catalogue, draws: Draws, rates: Rates, metrics: Metric
         served = _served(catalogue, asked.mechanism)
         points, degrees = _points(served, listed, asked.coordinates, asked.outside, one=asked.point is not None)
         await rates.take_points(request.scope[KEY], len(points))
-        drawn = await draws.draw(served, points, degrees=degrees, users=users)
-        body, refused = served.answers.drawn(drawn, degrees=degrees)
+        drawn = await draws.draw(served, points, degrees=degrees, users=users, caller=_caller(request))
+        count = len(points) >= _COUNTED_FROM if asked.count_outside is None else asked.count_outside
+        outside = Outside.of(served.mechanism, points, degrees=degrees) if count else None
+        body, refused = served.answers.drawn(drawn, degrees=degrees, outside=outside)
         metrics.perturbed(served.id, len(points), refused)
         return Response(body, media_type="application/json")
+
+    @router.post(
+        "/budget",
+        summary="What a person has spent through this key, and what remains",
+        openapi_extra=openapi.budget_body(catalogue),
+        responses=openapi.answers(messages.BudgetAnswer, 404, 408, 413, 415, 422, example=openapi.BUDGET_ANSWER),
+    )
+    async def budget(request: Request) -> Response:
+        if not charged:
+            raise HttpProblem(404, "This service has no ledger and keeps no budgets.")
+        asked = messages.read(messages.BudgetRequest, request.scope[BODY])
+        served = _served(catalogue, asked.mechanism)
+        found = await draws.budget(served, asked.user, _caller(request))
+        return _json({**asdict(found), "mechanism": served.id, "sha256": served.sha256})
 
     @router.get(
         "/mechanisms",
@@ -72,7 +90,11 @@ def api_routes(catalogue: Catalogue, draws: Draws, rates: Rates, metrics: Metric
         openapi_extra=openapi.needs_key(),
     )
     async def mechanisms(_: Request) -> Response:
-        return _json({"mechanisms": [served.answers.summary for served in catalogue.all()]})
+        listed = [
+            {**served.answers.summary, "reports_per_person": draws.reports_per_person(served)}
+            for served in catalogue.all()
+        ]
+        return _json({"mechanisms": listed})
 
     @router.get(
         "/mechanisms/{id}",  # noqa: FAST003 - the function takes it from the request
@@ -82,7 +104,8 @@ def api_routes(catalogue: Catalogue, draws: Draws, rates: Rates, metrics: Metric
     )
     async def mechanism(request: Request) -> Response:
         served = _served(catalogue, request.path_params["id"], status=404)
-        return Response(served.answers.detail, media_type="application/json")
+        body = served.answers.detailed(draws.reports_per_person(served))
+        return Response(body, media_type="application/json")
 
     @router.post(
         "/probabilities",
@@ -120,6 +143,7 @@ def health_routes(catalogue: Catalogue, draws: Draws, keys: KeyRing | None, metr
             "ready": ledger and readable,
             "mechanisms": [served.id for served in catalogue.all()],
             "stale": sorted(catalogue.stale),
+            "unaffordable": [one.id for one in catalogue.all() if draws.reports_per_person(one) == 0],
             "ledger_usable": ledger,
             "keys_readable": readable,
         }
@@ -139,6 +163,12 @@ def _served(catalogue: Catalogue, name: str | None, *, status: int = 422) -> Ser
         if status == 404:
             raise HttpProblem(404, "There is no mechanism of this id.") from None
         raise HttpProblem.invalid("mechanism", "the id of a mechanism, see GET /v1/mechanisms") from None
+
+
+def _caller(request: Request) -> str | None:
+    """Return what a ledger knows of a key: a part of its hash, since its name may be somebody else's later on."""
+    key = request.scope[KEY]
+    return None if key is None else str(key.sha256[:32])
 
 
 def _users(asked: messages.PerturbRequest, count: int, *, charged: bool) -> Sequence[str | int] | None:
@@ -174,15 +204,21 @@ def _points(
     if degrees:
         if mechanism.projection is None:
             raise HttpProblem.invalid("coordinates", "'projected', since the mechanism has no projection")
-        wrong = np.abs(points) > _LARGEST_DEGREES
+        wrong = np.abs(points) > LARGEST_DEGREES
         if wrong.any():
             row, axis = np.unravel_index(int(wrong.argmax()), wrong.shape)
-            rule = "a longitude between -180 and 180" if axis == 0 else "a latitude between -90 and 90"
+            rule = (
+                "a longitude between -180 and 180"
+                if axis == 0
+                else "a latitude between -90 and 90, after the longitude"
+            )
             raise HttpProblem.invalid(f"{name}.{axis}" if one else f"{name}.{row}.{axis}", rule)
     if outside == "error":
-        count = int(mechanism.outside_box(_plane(served, points, degrees=degrees), ROUNDING_MARGIN).sum())
-        if count:
-            raise HttpProblem.invalid(name, f"inside the box of the mechanism, and {count} of {len(points)} are not")
+        found = Outside.of(mechanism, points, degrees=degrees)
+        if found.count:
+            rule = f"inside the box of the mechanism, and {found.count} of {found.total} are not"
+            swapped = found.swapped and len(points) >= _COUNTED_FROM
+            raise HttpProblem.invalid(name, f"{rule}; are their coordinates swapped" if swapped else rule)
     return points, degrees
 
 

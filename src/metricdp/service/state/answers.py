@@ -14,8 +14,14 @@ from metricdp._validation import FloatArray
 from metricdp.certificates.proving import Certificate
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.families import METHODS
+from metricdp.mechanisms.outside import ROUNDING_MARGIN
 
-__all__ = ["Answers"]
+__all__ = ["LARGEST_DEGREES", "SWAPPED", "Answers", "Outside"]
+
+# Largest longitude and latitude.
+LARGEST_DEGREES = np.array([180.0, 90.0])
+
+SWAPPED = "All points lie outside the box, and inside it with their coordinates exchanged: are they swapped?"
 
 
 @dataclass(frozen=True)
@@ -60,16 +66,65 @@ class Answers:
             detail=_json(detail),
         )
 
-    def drawn(self, indices: NDArray[np.integer[Any]], *, degrees: bool) -> tuple[bytes, int]:
+    def drawn(
+        self, indices: NDArray[np.integer[Any]], *, degrees: bool, outside: Outside | None = None
+    ) -> tuple[bytes, int]:
         """Return the answer to a request whose outputs have these indices, and how many were refused."""
         pieces = self.degrees if degrees and self.degrees is not None else self.plane
         refused = int(np.count_nonzero(indices < 0))
         listed = b",".join(map(pieces.__getitem__, indices.tolist()))
-        return b'{"outputs":[%b]%b,"refused":%d}' % (listed, self.tail, refused), refused
+        counted = b"" if outside is None else outside.text()
+        return b'{"outputs":[%b]%b,"refused":%d%b}' % (listed, self.tail, refused, counted), refused
+
+    def detailed(self, reports_per_person: int | None) -> bytes:
+        """Return the answer to a request for the detail."""
+        return b'{"reports_per_person":%b,%b' % (_json(reports_per_person), self.detail[1:])
 
     def probabilities(self, rows: FloatArray) -> bytes:
         """Return the answer to a request for probabilities."""
         return b'{"probabilities":%b%b}' % (_json(rows.tolist()), self.tail)
+
+
+@dataclass(frozen=True)
+class Outside:
+    """How many points of a request lie outside the box.
+
+    count, total : points outside, and all of them.
+    swapped : whether all lie outside and would be inside if their two coordinates were exchanged.
+    """
+
+    count: int
+    total: int
+    swapped: bool
+
+    @classmethod
+    def of(cls, mechanism: Mechanism, points: FloatArray, *, degrees: bool) -> Outside:
+        """Count points, given as longitudes and latitudes or in the mechanism's own coordinates."""
+        count, total = _n_outside(mechanism, points, degrees=degrees), len(points)
+        swapped = (
+            count == total and points.shape[1] == 2 and not _n_outside(mechanism, points[:, ::-1], degrees=degrees)
+        )
+        return cls(count, total, swapped)
+
+    @property
+    def hint(self) -> str | None:
+        """A sentence for the caller if the coordinates seem to be exchanged."""
+        return SWAPPED if self.swapped else None
+
+    def text(self) -> bytes:
+        """Return the end of an answer, as long as any other for so many points: sizes can be seen on the way."""
+        count, hint = _json(self.count), _json(self.hint)
+        return b',"outside":%b,"hint":%b' % (count.ljust(len(str(self.total))), hint.ljust(len(_json(SWAPPED))))
+
+
+def _n_outside(mechanism: Mechanism, points: FloatArray, *, degrees: bool) -> int:
+    if not degrees:
+        return int(mechanism.outside_box(points, ROUNDING_MARGIN).sum())
+    known = (np.abs(points) <= LARGEST_DEGREES).all(axis=1)
+    if not known.any():
+        return len(points)
+    plane = np.asarray(mechanism.projection.to_xy_km(*points[known].T))
+    return int((~known).sum() + mechanism.outside_box(plane, ROUNDING_MARGIN).sum())
 
 
 def _labels(mechanism: Mechanism) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from metricdp._validation import FloatArray
 from metricdp.errors import InvalidInputError
 from metricdp.ledger.budgets import Ledger
+from metricdp.ledger.units import Budget
 from metricdp.service.state.catalogue import Served
 
 __all__ = ["BusyError", "Draws"]
@@ -40,6 +42,7 @@ class _Asked:
     points: FloatArray
     degrees: bool
     users: Sequence[str | int] | None
+    caller: str | None
     answer: asyncio.Future[Indices]
 
 
@@ -75,11 +78,16 @@ class _Group:
         together[:] = names
         return together
 
+    def callers(self) -> list[str] | None:
+        """Return through whom each point came; None if the service has no keys."""
+        named = [(one.caller, len(one.points)) for one in self.asked if one.caller is not None]
+        return [caller for caller, count in named for _ in range(count)] or None
+
     def sampled(self) -> Indices:
         return self.served.mechanism.sample(self.points())
 
     def charged(self, ledger: Ledger) -> Indices:
-        return ledger.sample(self.served.mechanism, self.users(), self.points())
+        return ledger.sample(self.served.mechanism, self.users(), self.points(), callers=self.callers())
 
     def release(self, drawn: Indices) -> None:
         start = 0
@@ -137,7 +145,13 @@ class Draws:
         self._failed_at = -math.inf
 
     async def draw(
-        self, served: Served, points: FloatArray, *, degrees: bool = False, users: Sequence[str | int] | None = None
+        self,
+        served: Served,
+        points: FloatArray,
+        *,
+        degrees: bool = False,
+        users: Sequence[str | int] | None = None,
+        caller: str | None = None,
     ) -> Indices:
         """Return an output per point; -1 where the ledger refuses. Points and users must have been checked.
 
@@ -151,18 +165,53 @@ class Draws:
             Whether the points are longitudes and latitudes.
         users : sequence, optional
             The person whom the ledger charges for each point.
+        caller : str, optional
+            Through whom the request came, for `budget`.
 
         Raises
         ------
         BusyError
             If too many points wait, or the ledger cannot be used. No output was released then.
         """
-        asked = _Asked(points, degrees, users, asyncio.get_running_loop().create_future())
+        asked = _Asked(points, degrees, users, caller, asyncio.get_running_loop().create_future())
         if self._ledger is not None:
             self._queue(served, asked)
         else:
             self._join(served, asked)
         return await asked.answer
+
+    async def budget(self, served: Served, user: str | int, caller: str | None) -> Budget:
+        """Return where a person stands, by what was charged through one caller, or in all if there are no callers.
+
+        Raises
+        ------
+        BusyError
+            If too many requests wait, or the ledger cannot be used.
+        """
+        assert self._ledger is not None
+        self._refuse_too_many(1)
+        self._n_waiting += 1
+        look_up = partial(self._ledger.budget, user, served.mechanism, caller=caller)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._ledger_thread, look_up)
+        except (TimeoutError, OSError, InvalidInputError, ValueError) as error:
+            raise self._unusable(error) from None
+        finally:
+            self._n_waiting -= 1
+
+    def reports_per_person(self, served: Served) -> int | None:
+        """Return how many reports of a mechanism everybody can afford in all; None without a ledger."""
+        if self._ledger is None:
+            return None
+        try:
+            return self._ledger.affordable(served.mechanism)
+        except InvalidInputError:  # a mechanism that no ledger can charge for
+            return 0
+
+    def warn_if_unaffordable(self, served: Served) -> None:
+        """Log that nobody can afford a report of a mechanism."""
+        if self.reports_per_person(served) == 0:
+            _LOG.warning("mechanism %s: one report costs more than anybody may spend, so all are refused", served.id)
 
     def _join(self, served: Served, asked: _Asked) -> None:
         group = self._open.get(served)
@@ -192,8 +241,7 @@ class Draws:
 
     def _queue(self, served: Served, asked: _Asked) -> None:
         count = len(asked.points)
-        if self._n_waiting and self._n_waiting + count > self._max_waiting:
-            raise BusyError("Too many points wait for the ledger.")
+        self._refuse_too_many(count)
         self._n_waiting += count
         # The last group of this mechanism, so that no request of a person is charged before an earlier one.
         group = next((one for one in reversed(self._waiting) if one.served is served), None)
@@ -203,6 +251,16 @@ class Draws:
         group.add(asked)
         if self._writer is None:
             self._writer = asyncio.create_task(self._write())
+
+    def _refuse_too_many(self, count: int) -> None:
+        if self._n_waiting and self._n_waiting + count > self._max_waiting:
+            raise BusyError("Too many points wait for the ledger.")
+
+    def _unusable(self, error: Exception) -> BusyError:
+        self._failed_at = time.monotonic()
+        # The ledger's messages name its file, which is no business of clients.
+        _LOG.error("the ledger could not be used: %s", type(error).__name__)
+        return BusyError("The ledger could not be used; nothing was released.")
 
     async def _write(self) -> None:
         """Write one transaction after the other, each with the requests that arrived during the one before."""
@@ -222,10 +280,7 @@ class Draws:
         try:
             drawn = await loop.run_in_executor(self._ledger_thread, group.charged, self._ledger)
         except (TimeoutError, OSError, InvalidInputError, ValueError) as error:
-            self._failed_at = time.monotonic()
-            # The ledger's messages name its file, which is no business of clients.
-            _LOG.error("the ledger could not be used: %s", type(error).__name__)
-            group.fail(BusyError("The ledger could not be used; nothing was released."))
+            group.fail(self._unusable(error))
         except Exception as error:  # noqa: BLE001 - each request reports it
             group.fail(error)
         else:
