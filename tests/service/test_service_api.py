@@ -296,7 +296,7 @@ def test_unknown_paths_and_methods(settings):
 def test_openapi_has_models_and_examples_that_work(settings, files, tmp_path):
     document = call(settings, "GET", "/openapi.json").json()
     assert set(document["paths"]) == {
-        "/v1/perturb", "/v1/probabilities", "/v1/mechanisms", "/v1/mechanisms/{id}", "/healthz", "/readyz", "/metrics",
+        "/v1/perturb", "/v1/budget", "/v1/probabilities", "/v1/mechanisms", "/v1/mechanisms/{id}", "/healthz", "/readyz", "/metrics",
     }  # fmt: skip
     charged = Settings(files=files, access_log=False, ledger=LedgerOptions(tmp_path / "budgets.db", max_epsilon=10_000))
     for chosen in (settings, charged):

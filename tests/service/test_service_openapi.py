@@ -47,6 +47,7 @@ def check(schema, path, method, mode):
 
 OPERATIONS = [
     ("/v1/perturb", "POST"),
+    ("/v1/budget", "POST"),
     ("/v1/probabilities", "POST"),
     ("/v1/mechanisms", "GET"),
     ("/v1/mechanisms/{id}", "GET"),

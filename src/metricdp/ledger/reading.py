@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import sqlite3
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from metricdp._validation import norm_order, positive
 from metricdp.errors import InvalidInputError
 from metricdp.files.reading import content_hash
 from metricdp.ledger.batch import keyed, numbered
@@ -186,11 +186,11 @@ class LedgerView:
         sha256, epsilon, p, unit = row
         people, reports, units = map(self._whole, sums)
         try:
-            cost, order = float(str(epsilon)), float(str(p))
-        except ValueError:
-            cost = order = math.nan
+            cost, order = positive("epsilon", epsilon), norm_order(p)
+        except InvalidInputError:
+            raise self._damaged("one of its mechanisms is none") from None
         hexadecimal = isinstance(sha256, str) and re.fullmatch("[0-9a-f]{64}", sha256) is not None
-        if not (hexadecimal and cost > 0 and order >= 1 and unit in (None, "own", "ground")):
+        if not (hexadecimal and unit in (None, "own", "ground")):
             raise self._damaged("one of its mechanisms is none")
         return Enrolled(
             str(sha256), cost, order, None if unit is None else str(unit), people, reports, self._scale.epsilon(units)
