@@ -730,6 +730,8 @@ def test_swapped_columns_in_the_command(folder, monkeypatch):
     answer = run("city.mdp", "swapped.csv", "out.csv", cwd=folder)
     assert answer.returncode == 0
     assert answer.stderr.strip() == "warning: 91 % of points fall outside the box; are columns swapped?"
+    assert "91 were outside the box" in answer.stdout
+    assert "91 were outside the box" in run("city.mdp", "swapped.csv", "-", cwd=folder).stderr
     refused = run("city.mdp", "swapped.csv", "out2.csv", "--outside", "error", cwd=folder)
     assert refused.returncode == 2
     assert "91 % of points fall outside the box; are columns swapped?" in refused.stderr

@@ -106,8 +106,10 @@ def perturb_command(
         print_json({"out": shown(target), **summary.to_dict()})
     elif target != STANDARD:
         _show(summary, shown(target))
-    elif copy == "all":
-        _show_columns(summary, errors)
+    else:
+        _show_counts(summary, errors)
+        if copy == "all":
+            _show_columns(summary, errors)
 
 
 def _check_places(source: str, target: str, *, cluster: str | None, overwrite: bool, as_json: bool) -> None:
@@ -137,6 +139,13 @@ def _show(summary: Summary, target: str) -> None:
         markup=False,
         soft_wrap=True,
     )
+    _show_counts(summary, out)
+    _show_columns(summary, out)
+
+
+def _show_counts(summary: Summary, console: Console) -> None:
+    """Say how many rows were not simply drawn; the counts are exact, so they are not private."""
+    counts = summary.counts
     said = {
         "had been drawn before": summary.resumed,
         "had no point and have no output": counts.nulls,
@@ -146,8 +155,7 @@ def _show(summary: Summary, target: str) -> None:
     }
     for words, count in said.items():
         if count:
-            out.print(f"{count:,} {words}", highlight=False)
-    _show_columns(summary, out)
+            console.print(f"{count:,} {words}", highlight=False)
 
 
 def _show_columns(summary: Summary, console: Console) -> None:
