@@ -525,6 +525,7 @@ def test_the_same_numbers_under_two_hashes_share_the_budget(path):
         assert ledger.spent("ann") == 0.2  # one draw of each; the rest are repetitions
 
 
+@pytest.mark.filterwarnings("ignore:No report is affordable")
 @pytest.mark.parametrize("epsilon", [0.30000000000000004, 1.0000000000000002, 0.1234567890123456, 1e-300])
 def test_long_decimals_are_never_rounded_in_somebodys_favour(path, epsilon):
     mechanism = dataclasses.replace(TENTH, epsilon=epsilon)
