@@ -117,6 +117,8 @@ def test_the_readmes_first_lines_run_without_any_extra(installed, tmp_path):
     [
         (["serve", "helsinki.mdp"], "service"),
         (["demo"], "plots"),
+        (["compare", "--city", "helsinki", "--epsilons", "8", "--figures", "pictures"], "plots"),
+        (["reproduce", "--quick", "--out", "paper"], "plots"),
         (["cities", "import", "Ghent", "ghent", "--place"], "cities"),
         (["cities", "info", "x.osm.pbf"], "cities"),
         (["perturb", "helsinki.mdp", "folder", "private", "--cluster", "tcp://127.0.0.1:1"], "cluster"),

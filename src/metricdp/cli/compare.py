@@ -15,6 +15,7 @@ from metricdp.cli import _completion
 from metricdp.cli import _problem as options
 from metricdp.cli._console import out, print_json, progress_bar
 from metricdp.cli._writing import write_figure, write_text
+from metricdp.experiments.canvas import require_plots
 from metricdp.experiments.comparing import compare
 from metricdp.experiments.comparison import Comparison
 from metricdp.experiments.comparison_figures import loss_figure, map_figure, ppr_figure
@@ -68,6 +69,8 @@ def compare_command(
     as_json: options.JsonFlag = False,
 ) -> None:
     """Fit every method at every ε and compare loss, gap to the best possible, violations and time."""
+    if figures is not None:
+        require_plots()
     design, network = options.design_problem(
         problem, city, n_outputs=n_outputs, n_tasks=n_tasks, seed=seed, p=p,
         records=records, outputs=outputs, loss=loss, prior=prior, columns=columns, output_columns=output_columns,

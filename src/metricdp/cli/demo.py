@@ -13,6 +13,7 @@ from metricdp.certificates.proving import certify
 from metricdp.cli._console import out, print_json, progress_bar
 from metricdp.cli._problem import JsonFlag
 from metricdp.cli._writing import write_figure, write_text
+from metricdp.experiments.canvas import require_plots
 from metricdp.experiments.comparing import compare
 from metricdp.experiments.comparison_figures import loss_figure, map_figure
 from metricdp.experiments.comparison_tables import markdown_table, rich_table
@@ -44,6 +45,7 @@ def demo_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Fit, certify and compare mechanisms for central Helsinki, and draw them."""
+    require_plots()
     folder.mkdir(parents=True, exist_ok=True)
     city = cities.load("helsinki")
     problem = city.problem(outputs=20, tasks=50, seed=0)

@@ -10,7 +10,12 @@ from metricdp.mechanisms.families import METHODS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["empty_figure", "method_line"]
+__all__ = ["empty_figure", "method_line", "require_plots"]
+
+
+def require_plots() -> None:
+    """Raise ModuleNotFoundError, which says how to install the extra `plots`; call it before long work for a picture."""
+    optional("matplotlib", "plots", "A picture")
 
 
 def empty_figure(width_in: float, height_in: float, dpi: int) -> Figure:

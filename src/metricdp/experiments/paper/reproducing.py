@@ -10,6 +10,7 @@ from pathlib import Path
 
 from metricdp._validation import integer
 from metricdp.experiments import estimates
+from metricdp.experiments.canvas import require_plots
 from metricdp.experiments.engine.progress import Board
 from metricdp.experiments.engine.store import sole_store
 from metricdp.experiments.engine.sweep import Guesses, check_executor, sweep
@@ -84,6 +85,7 @@ def reproduce(
     """
     started = time.perf_counter()
     check_executor(executor)
+    require_plots()
     processes = (os.cpu_count() or 1) if workers is None else integer("workers", workers, 1)
     places = survey(cities if cities is not None else _QUICK_CITIES if quick else _CITIES)
     budgets = epsilons if epsilons is not None else _QUICK_EPSILONS if quick else _EPSILONS
