@@ -14,7 +14,7 @@ __all__ = ["empty_figure", "method_line", "require_plots"]
 
 
 def require_plots() -> None:
-    """Raise ModuleNotFoundError, which says how to install the extra `plots`; call it before long work for a picture."""
+    """Raise ModuleNotFoundError if there is no matplotlib; called before long work that ends in a picture."""
     optional("matplotlib", "plots", "A picture")
 
 
