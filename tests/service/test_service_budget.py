@@ -9,6 +9,7 @@ import sqlite3
 import pytest
 
 import metricdp as mdp
+from metricdp.mechanisms.outside import FEWEST_POINTS
 from metricdp.service import Settings
 from metricdp.service.state.answers import SWAPPED
 from metricdp.service.state.keys import add_key
@@ -160,11 +161,12 @@ def plain(tmp_path):
 
 
 def test_batches_are_counted(plain):
-    answer = post(plain, {"points": [HERE] * 7 + [FAR] * 3}).json()
+    assert FEWEST_POINTS == 20  # as the documentation says
+    answer = post(plain, {"points": [HERE] * 17 + [FAR] * 3}).json()
     assert (answer["outside"], answer["hint"]) == (3, None)
-    assert "outside" not in post(plain, {"points": [HERE] * 6 + [FAR] * 3}).json()
+    assert "outside" not in post(plain, {"points": [HERE] * 16 + [FAR] * 3}).json()
     assert "outside" not in post(plain, {"point": FAR}).json()
-    assert "outside" not in post(plain, {"points": [FAR] * 10, "count_outside": False}).json()
+    assert "outside" not in post(plain, {"points": [FAR] * 20, "count_outside": False}).json()
 
 
 def test_a_single_point_is_counted_on_request(plain):
@@ -175,15 +177,15 @@ def test_a_single_point_is_counted_on_request(plain):
 
 def test_swapped_coordinates_are_recognised(plain):
     swapped = HERE[::-1]
-    assert post(plain, {"points": [swapped] * 10}).json()["hint"] == SWAPPED
-    assert post(plain, {"points": [swapped] * 9 + [HERE]}).json()["hint"] is None
-    assert post(plain, {"points": [FAR] * 10}).json()["hint"] is None
-    problem = post(plain, {"points": [swapped] * 10, "outside": "error"})
-    assert "10 of 10 are not; are their coordinates swapped" in problem.json()["detail"]
+    assert post(plain, {"points": [swapped] * 20}).json()["hint"] == SWAPPED
+    assert post(plain, {"points": [swapped] * 19 + [HERE]}).json()["hint"] is None
+    assert post(plain, {"points": [FAR] * 20}).json()["hint"] is None
+    problem = post(plain, {"points": [swapped] * 20, "outside": "error"})
+    assert "20 of 20 are not; are their coordinates swapped" in problem.json()["detail"]
     assert str(HERE[0]) not in problem.text
     assert "swapped" not in post(plain, {"point": swapped, "outside": "error"}).text
     # Longitudes beyond 90 degrees are no latitudes, and that is said.
-    assert "after the longitude" in post(plain, {"points": [[35.0, 139.0]] * 10}).text
+    assert "after the longitude" in post(plain, {"points": [[35.0, 139.0]] * 20}).text
 
 
 def test_the_length_of_an_answer_does_not_tell_how_many_are_outside(plain):
@@ -203,8 +205,8 @@ def test_the_length_of_an_answer_does_not_tell_how_many_are_outside(plain):
 
 
 def test_counting_costs_nobody_a_report(tmp_path):
-    settings = dataclasses.replace(settings_with(tmp_path, reports=20.5))
-    answer = post(settings, {"points": [FAR] * 12, "user": "ann"}).json()
-    assert (answer["outside"], answer["refused"]) == (12, 0)
+    settings = dataclasses.replace(settings_with(tmp_path, reports=30.5))
+    answer = post(settings, {"points": [FAR] * 22, "user": "ann"}).json()
+    assert (answer["outside"], answer["refused"]) == (22, 0)
     with mdp.Ledger(tmp_path / "budgets.db") as ledger:
-        assert ledger.budget("ann").reports == 12
+        assert ledger.budget("ann").reports == 22

@@ -68,7 +68,7 @@ class PerturbRequest(_Request):
     )
 
     count_outside: bool | None = Field(
-        None, description="Say how many points lie outside the box. By default only for 10 points or more."
+        None, description="Say how many points lie outside the box. By default only for 20 points or more."
     )
 
 

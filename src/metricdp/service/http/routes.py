@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
 from metricdp._validation import FloatArray
+from metricdp.mechanisms.outside import FEWEST_POINTS
 from metricdp.service.http import messages, openapi
 from metricdp.service.http.guard import BODY, KEY
 from metricdp.service.http.problem_details import HttpProblem
@@ -26,10 +27,6 @@ from metricdp.service.state.metrics import CONTENT_TYPE, Metrics
 from metricdp.service.state.settings import Settings
 
 __all__ = ["api_routes", "health_routes"]
-
-# Fewest points of which those outside the box are counted without being asked for: of one point it is a bit about where
-# somebody is.
-_COUNTED_FROM = 10
 
 
 class _PlainRoute(APIRoute):
@@ -63,7 +60,7 @@ def api_routes(catalogue: Catalogue, draws: Draws, rates: Rates, metrics: Metric
         points, degrees = _points(served, listed, asked.coordinates, asked.outside, one=asked.point is not None)
         await rates.take_points(request.scope[KEY], len(points))
         drawn = await draws.draw(served, points, degrees=degrees, users=users, caller=_caller(request))
-        count = len(points) >= _COUNTED_FROM if asked.count_outside is None else asked.count_outside
+        count = len(points) >= FEWEST_POINTS if asked.count_outside is None else asked.count_outside
         outside = Outside.of(served.mechanism, points, degrees=degrees) if count else None
         body, refused = served.answers.drawn(drawn, degrees=degrees, outside=outside)
         metrics.perturbed(served.id, len(points), refused)
@@ -217,7 +214,7 @@ def _points(
         found = Outside.of(mechanism, points, degrees=degrees)
         if found.count:
             rule = f"inside the box of the mechanism, and {found.count} of {found.total} are not"
-            swapped = found.swapped and len(points) >= _COUNTED_FROM
+            swapped = found.swapped and len(points) >= FEWEST_POINTS
             raise HttpProblem.invalid(name, f"{rule}; are their coordinates swapped" if swapped else rule)
     return points, degrees
 
