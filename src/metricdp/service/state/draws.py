@@ -210,8 +210,15 @@ class Draws:
 
     def warn_if_unaffordable(self, served: Served) -> None:
         """Log that nobody can afford a report of a mechanism."""
-        if self.reports_per_person(served) == 0:
-            _LOG.warning("mechanism %s: one report costs more than anybody may spend, so all are refused", served.id)
+        if self._ledger is None:
+            return
+        try:
+            # Told here and so not once more by `sample`, as a Python warning beside the log.
+            self._ledger.warn_if_unaffordable(
+                served.mechanism, lambda words: _LOG.warning("mechanism %s: %s", served.id, words)
+            )
+        except InvalidInputError:  # a mechanism that no ledger can charge for
+            _LOG.warning("mechanism %s: no ledger can charge for its reports, so all fail", served.id)
 
     def _join(self, served: Served, asked: _Asked) -> None:
         group = self._open.get(served)
