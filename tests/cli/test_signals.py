@@ -28,7 +28,7 @@ COMMANDS = {
         "--csv", "table.csv",
     ),
     "reproduce": ("reproduce", "--quick", "--out", "out", "--workers", "2"),
-    "demo": ("demo", "folder"),
+    "demo": ("demo", "--out", "folder"),
     "perturb": ("perturb", "em.mdp", "points.csv", "out.csv"),
     "certify": ("certify", "em.mdp"),
     "serve": ("serve", "em.mdp", "--port", "0"),
@@ -80,7 +80,9 @@ def stopped(command, how, delay, cwd):
             time.sleep(0.01)
         time.sleep(delay)
         if process.poll() is not None:
-            return None, 0.0, process.stderr.read()
+            words = process.stderr.read()
+            assert process.returncode == 0, words
+            return None, 0.0, words
         if how is signal.SIGINT:
             os.killpg(process.pid, how)  # as a terminal does
         else:
@@ -122,6 +124,7 @@ QUICK = [
     ("compare", signal.SIGTERM, 4.0),
     ("compare", signal.SIGINT, 4.0),
     ("perturb", signal.SIGTERM, 1.0),
+    ("demo", signal.SIGTERM, 3.0),
 ]
 
 
