@@ -539,3 +539,17 @@ def steepest_site(breakpoints, degree, rows, epsilon, q):
             assert (value > 0).all()
             worst = max(worst, float((np.linalg.norm(slopes, ord=q, axis=0) / (epsilon * value)).max()))
     return worst
+
+
+def reports_within(mechanism, problem, share):
+    """Return the least distance within which a share of reports falls, output by output and record by record."""
+    parts = []
+    for x, weight in zip(problem.records, problem.prior, strict=True):
+        row = mechanism.probabilities(x[None, :])[0]
+        parts += [(distance(x, y, mechanism.p), weight * z) for y, z in zip(problem.outputs, row, strict=True)]
+    total = 0.0
+    for length, mass in sorted(parts):
+        total += mass
+        if total >= share:
+            return length
+    return max(parts)[0]

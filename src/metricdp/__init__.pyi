@@ -8,6 +8,7 @@ from .certificates.proving import Certificate, Metres, certify
 from .drawing.randomness import InsecureSeed, NotPrivate
 from .errors import InvalidInputError, NotCertified, ProblemTooLargeError, SolverError
 from .experiments.comparing import compare
+from .experiments.epsilon_choice import EpsilonChoice, choose_epsilon
 from .files.reading import load
 from .geometry.grid import Grid
 from .ledger.budgets import Ledger
@@ -20,6 +21,7 @@ __all__ = [
     "METHODS",
     "Audit",
     "Certificate",
+    "EpsilonChoice",
     "Grid",
     "InsecureSeed",
     "InvalidInputError",
@@ -38,6 +40,7 @@ __all__ = [
     "audit_samples",
     "certify",
     "check_sampler",
+    "choose_epsilon",
     "cities",
     "compare",
     "files",

@@ -22,6 +22,8 @@ from metricdp.geometry.norms import pairwise_distances
 
 __all__ = ["Problem"]
 
+_LONGEST_UNIT = 40
+
 LossFunction = Callable[[FloatArray, FloatArray], ArrayLike]
 
 
@@ -52,6 +54,9 @@ class Problem:
         Neither ids nor names may hold control characters, line breaks or overrides of the writing direction.
     projection : object, optional
         How coordinates map to longitude and latitude, for problems made from a city or with `from_lonlat`.
+    loss_unit : str, optional
+        What the loss is measured in, for tables and cards. Known for "euclidean" and "squared" with a projection: km
+        and km². Empty where it is not known.
 
     Examples
     --------
@@ -71,6 +76,7 @@ class Problem:
     output_ids: PlaceIds | None
     output_names: tuple[str, ...] | None
     projection: Any
+    loss_unit: str
 
     def __init__(
         self,
@@ -84,6 +90,7 @@ class Problem:
         output_names: ArrayLike | None = None,
         *,
         projection: Any = None,
+        loss_unit: str | None = None,
     ) -> None:
         order = norm_order(p)
         where = table("records", records)
@@ -99,6 +106,7 @@ class Problem:
             "output_ids": None if output_ids is None else checked_ids(output_ids, len(said)),
             "output_names": None if output_names is None else checked_names(output_names, len(said)),
             "projection": projection,
+            "loss_unit": _loss_unit(loss_unit, loss, projection),
         }
         self.__setstate__(fields)
 
@@ -180,7 +188,8 @@ class Problem:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Problem):
             return NotImplemented
-        return self.fingerprint == other.fingerprint and self.projection == other.projection
+        own, others = ((one.fingerprint, one.projection, one.loss_unit) for one in (self, other))
+        return own == others
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
@@ -221,7 +230,7 @@ class Problem:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of everything but the projection: equal problems have equal fingerprints."""
+        """A hash of everything but the projection and the unit of the loss: equal problems have equal fingerprints."""
         digest = hashlib.sha256(repr((self.p, self.output_ids, self.output_names)).encode())
         for array in (self.records, self.outputs, self.loss, self.prior, self.bounds):
             digest.update(repr(array.shape).encode())
@@ -270,6 +279,15 @@ def _loss_table(loss: ArrayLike | str | LossFunction, records: FloatArray, outpu
     if values.shape != shape:
         raise reject("loss", f"of shape (records, outputs) = {shape}", f"shape {values.shape}")
     return values
+
+
+def _loss_unit(given: str | None, loss: object, projection: object) -> str:
+    if given is None:
+        known = {"euclidean": "km", "squared": "km²"}
+        return known.get(loss, "") if isinstance(loss, str) and projection is not None else ""
+    if not isinstance(given, str) or len(given) > _LONGEST_UNIT or not given.isprintable():
+        raise reject("loss_unit", f"at most {_LONGEST_UNIT} printable characters", repr(given)[:100])
+    return given
 
 
 def _box(bounds: ArrayLike | None, records: FloatArray) -> FloatArray:

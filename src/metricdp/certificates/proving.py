@@ -150,13 +150,12 @@ def _ground_fault(mechanism: Mechanism) -> str | None:
 
 
 def _metres(mechanism: Mechanism) -> Metres | None:
-    """Restate a proved claim on the ground: d_plane,p ≤ c κ d_true, with c = 1 for p ≥ 2 and 2^(1/p − 1/2) below."""
+    """Restate a proved claim on the ground: d_plane,p ≤ c κ d_true, c the largest ratio of d_p to straight distance."""
     if mechanism.distortion is None:
         return None
     kappa, margin = mechanism.distortion.kappa, mechanism.distortion.margin_km
-    factor = 1.0 if mechanism.p >= 2 else 2 ** (1 / mechanism.p - 0.5) * (1 + 1e-15)
-    epsilon = mechanism.claimed_epsilon if factor == 1 else mechanism.claimed_epsilon * factor * (1 + 1e-15)
-    rounding_mm = mechanism.claimed_rounding / factor * 1e6 * (1 + 1e-12)
+    epsilon = mechanism.straight_epsilon
+    rounding_mm = mechanism.straight_rounding * 1e6 * (1 + 1e-12)
     statement = (
         f"On the ground (WGS 84): between any two points of the box or within {margin:g} km of it, as given in "
         f"longitude and latitude, no report is more than exp({at_least(epsilon, 10)} (d + r)) times likelier from one "

@@ -100,7 +100,8 @@ def build_problem(
     own = np.ndim(outputs) == 2
     reported = city.projection.to_xy_km(*np.transpose(outputs)) if own else city.xy[said]
     return Problem(
-        city.xy, reported, loss, mass, p, bounds, output_ids, output_names, projection=city.projection
+        city.xy, reported, loss, mass, p, bounds, output_ids, output_names,
+        projection=city.projection, loss_unit="km",
     )  # fmt: skip
 
 

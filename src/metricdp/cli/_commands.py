@@ -25,6 +25,14 @@ COMMANDS = {
         "metricdp.cli.certify:certify_command",
         "Prove from the file alone that a mechanism is private; exit code 1 if that fails.",
     ),
+    "info": (
+        "metricdp.cli.info:info_command",
+        "Show the card of a mechanism file: what it promises and what it costs; prove it only if asked.",
+    ),
+    "epsilon": (
+        "metricdp.cli.epsilon:epsilon_command",
+        "Choose ε from a distance that is to be protected, and show what it and others cost.",
+    ),
     "audit": (
         "metricdp.cli.audit:audit_command",
         "Search for pairs of points that break the guarantee; exit code 1 if any is found.",

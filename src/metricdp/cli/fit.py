@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
@@ -14,11 +15,13 @@ from metricdp.cli import _problem as options
 from metricdp.cli._completion import methods, one_of
 from metricdp.cli._console import out, print_json, progress_bar
 from metricdp.errors import InvalidInputError
+from metricdp.files.header import FORMAT
+from metricdp.files.reading import content_hash
 from metricdp.mechanisms.base import Mechanism
+from metricdp.mechanisms.card import card_facts, mechanism_card
 from metricdp.mechanisms.families import METHODS
 from metricdp.mechanisms.fitting import fit
 from metricdp.optimise.engines import ENGINES
-from metricdp.problem import Problem
 
 __all__ = ["fit_command"]
 
@@ -80,11 +83,12 @@ def fit_command(
     with progress_bar(f"fitting {method}") as progress:
         mechanism = fit(design, epsilon, method, progress=progress, **chosen)
     mechanism.save(out_file)
-    answer = _summary(mechanism, design) | {"file": str(out_file)}
+    card = _card(mechanism, out_file)
     if as_json:
-        print_json(answer)
+        print_json(_summary(mechanism) | {"file": str(out_file), "card": card})
     else:
-        _show(answer)
+        out.print(mechanism_card(card).rich())
+        out.print(f"written to {out_file}", markup=False, soft_wrap=True)
 
 
 def _refuse_unknown(method: str, chosen: Iterable[str], known: tuple[str, ...]) -> None:
@@ -101,37 +105,28 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _summary(mechanism: Mechanism, problem: Problem) -> dict[str, Any]:
+def _summary(mechanism: Mechanism) -> dict[str, Any]:
     """Return what a user wants to know of a fit, as plain data."""
+    losses = ("loss", "loss_error", "loss_exact", "loss_without_privacy", "loss_of_uniform_choice")
     return {
         "method": mechanism.method,
         "epsilon": mechanism.epsilon,
         "p": mechanism.p,
-        "loss": mechanism.report["loss"],
-        "loss_error": mechanism.report["loss_error"],
-        "loss_exact": mechanism.report["loss_exact"],
-        "loss_without_privacy": problem.floor,
-        "loss_of_uniform_choice": problem.uniform_loss,
+        **{name: mechanism.report[name] for name in losses},
         "report": dict(mechanism.report),
     }
 
 
-def _show(answer: dict[str, Any]) -> None:
-    certificate = answer["report"]["certificate"]
-    out.print(f"[bold]{answer['method']}[/], ε = {answer['epsilon']:g}, p = {answer['p']:g}")
-    out.print(
-        f"expected loss [bold]{answer['loss']:.4f}[/]{_error(answer)} "
-        f"(no privacy {answer['loss_without_privacy']:.4f}, "
-        f"uniform choice {answer['loss_of_uniform_choice']:.4f})"
-    )
-    out.print(f"certified: {certificate['claim']}", soft_wrap=True)
-    if certificate["metres"] is not None:
-        out.print(certificate["metres"]["statement"], soft_wrap=True)
-    out.print(f"written to {answer['file']}", soft_wrap=True)
-
-
-def _error(answer: dict[str, Any]) -> str:
-    return "" if answer["loss_exact"] else f" ± {answer['loss_error']:.2g} (estimated from some records)"
+def _card(mechanism: Mechanism, file: Path) -> dict[str, Any]:
+    """Return what the card of a mechanism says that was fitted and proved here, and written to a file."""
+    written = {
+        "path": os.fspath(file),
+        "bytes": file.stat().st_size,
+        "sha256": content_hash(mechanism),
+        "format": FORMAT,
+        "library": mechanism.report["library"],
+    }
+    return card_facts(mechanism, certificate=mechanism.report["certificate"], figures_from="fit", file=written)
 
 
 def _cells(text: str | None) -> int | tuple[int, ...] | None:

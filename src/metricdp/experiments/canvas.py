@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metricdp._optional import optional
+from metricdp._validation import reject
 from metricdp.mechanisms.families import METHODS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["empty_figure", "method_line", "require_plots"]
+__all__ = ["empty_figure", "method_line", "picture_kind", "require_plots"]
 
 
 def require_plots() -> None:
@@ -26,6 +28,17 @@ def empty_figure(width_in: float, height_in: float, dpi: int) -> Figure:
     )
     backend.FigureCanvasAgg(figure)
     return figure
+
+
+def picture_kind(path: Path) -> str:
+    """Return the kind of picture that a file's ending asks for; refuse one that cannot be drawn."""
+    kinds = optional("matplotlib.backend_bases", "plots", "A picture").FigureCanvasBase.get_supported_filetypes()
+    ending = path.suffix.lower().removeprefix(".")
+    if ending not in kinds:
+        raise reject(
+            "path", f"a file that ends in one of {', '.join(f'.{one}' for one in sorted(kinds))}", repr(path.name)
+        )
+    return ending
 
 
 def method_line(name: str, *, proved: bool = True) -> dict[str, Any]:

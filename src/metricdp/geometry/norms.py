@@ -9,7 +9,7 @@ from scipy.spatial.distance import cdist
 
 from metricdp._validation import FloatArray
 
-__all__ = ["dual_exponent", "norm", "pairwise_distances"]
+__all__ = ["dual_exponent", "largest_ratio", "norm", "pairwise_distances"]
 
 
 def dual_exponent(p: float) -> float:
@@ -23,6 +23,18 @@ def dual_exponent(p: float) -> float:
     if p == 1:
         return math.inf
     return 1.0 if math.isinf(p) else p / (p - 1)
+
+
+def largest_ratio(p: float, q: float, n_axes: int) -> float:
+    """Return the largest ‖v‖_p / ‖v‖_q, N^max(0, 1/p − 1/q), not rounded below it.
+
+    Examples
+    --------
+    >>> largest_ratio(2, 2, 2), largest_ratio(float("inf"), 2, 2), round(largest_ratio(1, 2, 2), 12)
+    (1.0, 1.0, 1.414213562373)
+    """
+    exponent = 1 / p - 1 / q
+    return 1.0 if exponent <= 0 else n_axes**exponent * (1 + 1e-15)
 
 
 def norm(vectors: FloatArray, p: float, axis: int = -1) -> FloatArray:

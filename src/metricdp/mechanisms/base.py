@@ -26,6 +26,8 @@ from metricdp.drawing.randomness import NotPrivate, RandomSource, SecureRandom
 from metricdp.errors import InvalidInputError
 from metricdp.files.writing import save
 from metricdp.geometry.earth import Distortion, distortion
+from metricdp.geometry.norms import largest_ratio
+from metricdp.mechanisms.card import card_facts, mechanism_card
 from metricdp.mechanisms.outside import suspicion_of
 
 if TYPE_CHECKING:
@@ -67,6 +69,8 @@ class Mechanism(ABC):
     kind: ClassVar[str]
     # Whether a report is one of `outputs`; otherwise it is a point.
     has_outputs: ClassVar[bool] = True
+    # Whether a row of probabilities takes about a millisecond, far longer than a draw.
+    slow_rows: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         choice("distance", self.distance, ("plane", "ground"))
@@ -82,6 +86,9 @@ class Mechanism(ABC):
     def __repr__(self) -> str:
         name = type(self).__name__
         return f"{name}({self.method!r}, epsilon={self.epsilon:g}, p={self.p:g}, outputs={self.n_outputs})"
+
+    def _repr_html_(self) -> str:
+        return mechanism_card(card_facts(self)).html()
 
     def with_report(self, **facts: Any) -> Self:
         """Return the same mechanism with more facts in its report; tables that were computed are kept."""
@@ -155,6 +162,22 @@ class Mechanism(ABC):
         if self.distortion is None:
             return self.rounding
         return self.rounding / self.distortion.kappa * (1 + 1e-12)
+
+    @property
+    def straight_epsilon(self) -> float:
+        """ε per true km of straight distance where there is a projection, per unit of d_p otherwise.
+
+        It is `claimed_epsilon` times the largest ratio of d_p to the straight distance, which is 1 for p ≥ 2.
+        """
+        if self.projection is None:
+            return self.epsilon
+        factor = largest_ratio(self.p, 2, self.bounds.shape[1])
+        return self.claimed_epsilon if factor == 1 else self.claimed_epsilon * factor * (1 + 1e-15)
+
+    @property
+    def straight_rounding(self) -> float:
+        """R beside `straight_epsilon`."""
+        return self.claimed_rounding * (self.claimed_epsilon / self.straight_epsilon) * (1 + 1e-15)
 
     @property
     def _moved_by(self) -> float:

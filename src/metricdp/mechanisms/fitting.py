@@ -23,6 +23,7 @@ from metricdp.errors import InvalidInputError
 from metricdp.geometry.earth import Projection, distortion
 from metricdp.geometry.projection import Equirectangular
 from metricdp.mechanisms.base import Mechanism
+from metricdp.mechanisms.costs import costs, noise_distance
 from metricdp.mechanisms.families import METHODS
 from metricdp.mechanisms.losses import Loss, loss_within
 from metricdp.mechanisms.noise.mechanism import Noise
@@ -117,7 +118,7 @@ def fit(
     taken_over |= {"output_ids": problem.output_ids, "output_names": problem.output_names}
     candidates = tuple(replace(one, **taken_over) for one in candidates)
     mechanism = _first_proved(candidates) if certify else candidates[0]
-    mechanism = mechanism.with_report(library=__version__, **_loss_facts(mechanism, problem))
+    mechanism = mechanism.with_report(library=__version__, **_loss_facts(mechanism, problem), **costs(mechanism, problem))
     LOG.info("fitted %s in %.2f s, %s", mechanism.method, clock.spent, _PROVED[certify])
     return mechanism if bound_clusters is None else _with_bound(mechanism, problem, bound_clusters, clock)
 
@@ -183,19 +184,19 @@ def noise(
         projection, bounds = plane, plane.to_xy_km(degrees[:, 0], degrees[:, 1])
     box = checked_box(bounds)
     rate = budget if projection is None else _on_the_map(projection, box, budget)
-    return _with_certificate(
-        Noise(
-            outputs=np.empty((0, box.shape[1])),
-            bounds=box,
-            epsilon=budget,
-            p=order,
-            method="noise",
-            projection=projection,
-            distance="plane" if projection is None else "ground",
-            rate=rate,
-            report={"library": __version__, "rate": rate, "mean_distance": box.shape[1] / rate},
-        )
+    mechanism = Noise(
+        outputs=np.empty((0, box.shape[1])),
+        bounds=box,
+        epsilon=budget,
+        p=order,
+        method="noise",
+        projection=projection,
+        distance="plane" if projection is None else "ground",
+        rate=rate,
+        report={"library": __version__, "rate": rate, "mean_distance": box.shape[1] / rate},
     )
+    proved: Noise = _with_certificate(mechanism)
+    return proved.with_report(**noise_distance(proved))
 
 
 def _with_certificate(mechanism: Any) -> Any:

@@ -104,6 +104,7 @@ class LatticeLaplace(NoisyMechanism):
 
     # Fixed by the file format. The methods that design this kind are "laplace" and "laplace-remap".
     kind: ClassVar[str] = "lattice-laplace"
+    slow_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,0 +1,104 @@
+"""`metricdp epsilon`: which ε keeps a promise, and what it costs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from metricdp._lengths import length_km
+from metricdp._validation import reject
+from metricdp.cli import _problem as options
+from metricdp.cli._console import named_as, out, print_json
+from metricdp.experiments.canvas import picture_kind
+from metricdp.experiments.epsilon_choice import EpsilonChoice, choose_epsilon
+from metricdp.mechanisms.families import METHODS
+from metricdp.problem import Problem
+
+__all__ = ["epsilon_command"]
+
+
+def epsilon_command(
+    problem: options.ProblemFile = None,
+    *,
+    radius: Annotated[
+        str,
+        typer.Option(help="The distance to protect: 500m or 0.5km on a map, a plain number for other coordinates."),
+    ],
+    ratio: Annotated[
+        str, typer.Option(help="How many times likelier a report may be within the radius: e, or a number above 1.")
+    ] = "e",
+    method: Annotated[
+        str, typer.Option(help=f"Whose costs are shown, one of: {', '.join(METHODS)}.")
+    ] = "laplace-remap",
+    plot: Annotated[Path | None, typer.Option(help="Also draw losses and distances over ε, into this file.")] = None,
+    city: options.City = None,
+    n_outputs: options.NOutputs = 20,
+    n_tasks: options.NTasks = 50,
+    seed: options.Seed = 0,
+    p: options.Norm = 2.0,
+    records: options.Records = None,
+    outputs: options.Outputs = None,
+    loss: options.Loss = None,
+    prior: options.Prior = None,
+    as_json: options.JsonFlag = False,
+) -> None:
+    """Choose ε from a distance that is to be protected, and show what it and others cost."""
+    times = _ratio(ratio)
+    if plot is not None:
+        with named_as({"path": "--plot"}):
+            picture_kind(plot)  # before the work, not after it
+    design, _ = options.design_problem(
+        problem, city, n_outputs=n_outputs, n_tasks=n_tasks, seed=seed, p=p,
+        records=records, outputs=outputs, loss=loss, prior=prior,
+    )  # fmt: skip
+    distance = _radius(radius, design)
+    with named_as({"radius_km": "--radius"}):
+        found = choose_epsilon(design, distance, times, method=method)
+    if plot is not None:
+        found.plot(plot)
+    if as_json:
+        print_json({**found.to_dict(), "plot": None if plot is None else str(plot)})
+    else:
+        _show(found, plot)
+
+
+def _ratio(text: str) -> float:
+    try:
+        ratio = math.e if text == "e" else float(text)
+    except ValueError:
+        ratio = math.nan
+    if not (math.isfinite(ratio) and ratio > 1):
+        raise reject("--ratio", "e or a number above 1, such as 2 or 1.5", repr(text))
+    return ratio
+
+
+def _radius(text: str, problem: Problem) -> float:
+    """Return the radius in the problem's distances; a unit only where there is a map to measure it on."""
+    if problem.projection is not None:
+        return length_km("--radius", text)
+    try:
+        radius = float(text)
+    except ValueError:
+        radius = math.nan
+    if not (math.isfinite(radius) and radius > 0):
+        rule = "a positive number without a unit, because this problem has no longitude and latitude"
+        raise reject("--radius", rule, repr(text))
+    return radius
+
+
+def _show(found: EpsilonChoice, plot: Path | None) -> None:
+    out.print(found.card.rich())
+    heads, rows = found.words
+    table = Table(title="what other ε would cost", title_justify="left")
+    for index, head in enumerate(heads):
+        table.add_column(Text(head), justify="right" if index else "left")
+    for row in rows:
+        table.add_row(*(Text(cell, no_wrap=True) for cell in row))
+    out.print(table)
+    if plot is not None:
+        out.print(f"drawn to {plot}", markup=False, soft_wrap=True)
