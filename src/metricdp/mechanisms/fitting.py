@@ -118,7 +118,9 @@ def fit(
     taken_over |= {"output_ids": problem.output_ids, "output_names": problem.output_names}
     candidates = tuple(replace(one, **taken_over) for one in candidates)
     mechanism = _first_proved(candidates) if certify else candidates[0]
-    mechanism = mechanism.with_report(library=__version__, **_loss_facts(mechanism, problem), **costs(mechanism, problem))
+    mechanism = mechanism.with_report(
+        library=__version__, **_loss_facts(mechanism, problem), **costs(mechanism, problem)
+    )
     LOG.info("fitted %s in %.2f s, %s", mechanism.method, clock.spent, _PROVED[certify])
     return mechanism if bound_clusters is None else _with_bound(mechanism, problem, bound_clusters, clock)
 
