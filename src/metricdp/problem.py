@@ -124,6 +124,7 @@ class Problem:
         *,
         id_column: str | None = None,
         name_column: str | None = None,
+        loss_unit: str | None = None,
     ) -> Self:
         """Return the problem of places in degrees; it keeps the projection, so that ε is per true kilometre.
 
@@ -140,7 +141,7 @@ class Problem:
             hold a record, reported by their centres, with the cells' ids as `output_ids`.
         loss : "euclidean", "squared", callable(records, outputs) or (n, K) array
             Distances, or their squares, are in kilometres. A function is called with kilometres, too.
-        prior, p, output_ids, output_names
+        prior, p, output_ids, output_names, loss_unit
             As for `Problem`.
         bounds : (2, 2) array, optional
             The box that the guarantee covers: west and south, then east and north, in degrees. The records' bounding
@@ -176,7 +177,9 @@ class Problem:
             output_ids = _one_of("output_ids", output_ids, "id_column", id_column, outputs)
             output_names = _one_of("output_names", output_names, "name_column", name_column, outputs)
         reported = projection.to_xy_km(said[:, 0], said[:, 1])
-        problem = cls(plane, reported, loss, prior, p, box, output_ids, output_names, projection=projection)
+        problem = cls(
+            plane, reported, loss, prior, p, box, output_ids, output_names, projection=projection, loss_unit=loss_unit
+        )  # fmt: skip
         for words in doubts(projection, problem.bounds, problem.records, problem.outputs):
             warnings.warn(words, stacklevel=2)
         return problem

@@ -45,6 +45,12 @@ def epsilon_command(
     outputs: options.Outputs = None,
     loss: options.Loss = None,
     prior: options.Prior = None,
+    columns: options.Columns = None,
+    output_columns: options.OutputColumns = None,
+    coordinates: options.Coordinates = None,
+    id_column: options.IdColumn = None,
+    name_column: options.NameColumn = None,
+    bounds: options.Bounds = None,
     as_json: options.JsonFlag = False,
 ) -> None:
     """Choose ε from a distance that is to be protected, and show what it and others cost."""
@@ -54,7 +60,8 @@ def epsilon_command(
             picture_kind(plot)  # before the work, not after it
     design, _ = options.design_problem(
         problem, city, n_outputs=n_outputs, n_tasks=n_tasks, seed=seed, p=p,
-        records=records, outputs=outputs, loss=loss, prior=prior,
+        records=records, outputs=outputs, loss=loss, prior=prior, columns=columns, output_columns=output_columns,
+        coordinates=coordinates, id_column=id_column, name_column=name_column, bounds=bounds,
     )  # fmt: skip
     distance = _radius(radius, design)
     with named_as({"radius_km": "--radius"}):
