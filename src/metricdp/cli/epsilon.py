@@ -13,6 +13,7 @@ from rich.text import Text
 from metricdp._lengths import length_km
 from metricdp._validation import reject
 from metricdp.cli import _problem as options
+from metricdp.cli._completion import methods, one_of
 from metricdp.cli._console import named_as, out, print_json
 from metricdp.experiments.canvas import picture_kind
 from metricdp.experiments.epsilon_choice import EpsilonChoice, choose_epsilon
@@ -30,10 +31,14 @@ def epsilon_command(
         typer.Option(help="The distance to protect: 500m or 0.5km on a map, a plain number for other coordinates."),
     ],
     ratio: Annotated[
-        str, typer.Option(help="How many times likelier a report may be within the radius: e, or a number above 1.")
+        str,
+        typer.Option(
+            help="How many times likelier a report may be within the radius: e, or a number above 1.",
+            autocompletion=one_of("e", "2", "1.5"),
+        ),
     ] = "e",
     method: Annotated[
-        str, typer.Option(help=f"Whose costs are shown, one of: {', '.join(METHODS)}.")
+        str, typer.Option(help=f"Whose costs are shown, one of: {', '.join(METHODS)}.", autocompletion=one_of(methods))
     ] = "laplace-remap",
     plot: Annotated[Path | None, typer.Option(help="Also draw losses and distances over ε, into this file.")] = None,
     city: options.City = None,
