@@ -231,3 +231,18 @@ def test_ids_of_numbers_stay_numbers_where_the_file_has_types(tmp_path):
         mdp.InvalidInputError, match="`id_column` must be a value for every place, got none in 1 of 1 rows"
     ):
         read_places(tmp_path / "none.parquet", id_column="id")
+
+
+def test_places_in_another_encoding(folder, tmp_path):
+    """Excel on many machines writes cp1252; the error of a command names the option that helps."""
+    text = (folder / "stops.csv").read_text(encoding="utf-8")
+    (tmp_path / "stops.csv").write_bytes(text.encode("cp1252"))
+    (tmp_path / "people.csv").write_bytes((folder / "people.csv").read_bytes())
+    named = ("--records", "people.csv", "--outputs", "stops.csv", "--name-column", "called")
+    refused = call("fit", *named, "--epsilon", "2", "--method", "em", "--out", "m.mdp", cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "text that is not UTF-8; say what it is with `--encoding`" in refused.stderr
+    fitted, _ = fit(tmp_path, *named, "--encoding", "cp1252")
+    assert fitted.output_names[0] == "Ü"
+    wrong = call("fit", *named, "--encoding", "klingon", "--epsilon", "2", "--out", "n.mdp", cwd=tmp_path)
+    assert "`--encoding` must be a text encoding that Python knows" in wrong.stderr

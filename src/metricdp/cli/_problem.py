@@ -21,6 +21,7 @@ __all__ = [
     "City",
     "Columns",
     "Coordinates",
+    "Encoding",
     "IdColumn",
     "JsonFlag",
     "Loss",
@@ -89,6 +90,10 @@ Coordinates = Annotated[
         autocompletion=_completion.one_of("lonlat", "projected"),
     ),
 ]
+Encoding = Annotated[
+    str | None,
+    typer.Option(help="Encoding of --records and --outputs: utf-16-le, latin-1, cp1252, … UTF-8 by default."),
+]
 IdColumn = Annotated[str | None, typer.Option(help="Column of --outputs with the ids that reports carry.")]
 NameColumn = Annotated[str | None, typer.Option(help="Column of --outputs with names for people.")]
 Bounds = Annotated[
@@ -112,6 +117,7 @@ def design_problem(
     columns: str | None = None,
     output_columns: str | None = None,
     coordinates: str | None = None,
+    encoding: str | None = None,
     id_column: str | None = None,
     name_column: str | None = None,
     bounds: str | None = None,
@@ -119,7 +125,7 @@ def design_problem(
     """Return the problem that the options describe, and the city if it came from one."""
     files = Files(
         records=records, outputs=outputs, loss=loss, prior=prior, columns=columns, output_columns=output_columns,
-        coordinates=coordinates, id_column=id_column, name_column=name_column, bounds=bounds,
+        coordinates=coordinates, encoding=encoding, id_column=id_column, name_column=name_column, bounds=bounds,
     )  # fmt: skip
     if city is None:
         return read_problem(file, files, p), None

@@ -31,6 +31,7 @@ _NPZ_FIELDS = ("records", "outputs", "loss", "prior", "bounds")
 # Parameters of the library that the options for places are called otherwise.
 _NAMES = {
     "records": "--records", "outputs": "--outputs", "bounds": "--bounds", "coordinates": "--coordinates",
+    "encoding": "--encoding",
     "output_ids": "--id-column", "output_names": "--name-column", "id_column": "--id-column",
     "name_column": "--name-column",
 }  # fmt: skip
@@ -47,6 +48,7 @@ class Files:
     columns: str | None = None
     output_columns: str | None = None
     coordinates: str | None = None
+    encoding: str | None = None
     id_column: str | None = None
     name_column: str | None = None
     bounds: str | None = None
@@ -56,7 +58,9 @@ class Files:
         if self.records is None:
             _refuse_without("`--records`", {"--columns": self.columns})
             return None
-        return _read_places("--records", "--columns", self.records, self.columns, self.coordinates)
+        return _read_places(
+            "--records", "--columns", self.records, self.columns, self.coordinates, encoding=self.encoding
+        )
 
     def read_outputs(self) -> PlacesFile | str | None:
         """Return the outputs, if they are in a file of their own, or the name of cells."""
@@ -68,7 +72,7 @@ class Files:
             return self.outputs
         return _read_places(
             "--outputs", "--output-columns", Path(self.outputs), self.output_columns, self.coordinates,
-            id_column=self.id_column, name_column=self.name_column,
+            encoding=self.encoding, id_column=self.id_column, name_column=self.name_column,
         )  # fmt: skip
 
 
@@ -181,14 +185,21 @@ def _in_degrees(files: dict[str, PlacesFile]) -> bool:
 
 
 def _read_places(
-    option: str, columns_option: str, path: Path, columns: str | None, coordinates: str | None, **labels: str | None
+    option: str,
+    columns_option: str,
+    path: Path,
+    columns: str | None,
+    coordinates: str | None,
+    *,
+    encoding: str | None,
+    **labels: str | None,
 ) -> PlacesFile:
     """Read a file of places, and say what was left out or looks wrong."""
     if columns is None and not any(labels.values()) and _is_nameless(path):
         return _read_nameless(path, coordinates)
     names = None if columns is None else columns.split(",")
     with named_as({**_NAMES, "columns": columns_option, "source": option}):
-        found = read_places(path, names, coordinates, **labels)
+        found = read_places(path, names, coordinates, encoding=encoding, **labels)
     if found.skipped:
         note(f"{found.skipped:,} of {len(found.kept):,} rows of `{option}` have no point and were left out.")
     if found.sure and coordinates is None and not found.columns.degrees and look_like_degrees(found.points):

@@ -48,6 +48,7 @@ def fit_command(
     columns: options.Columns = None,
     output_columns: options.OutputColumns = None,
     coordinates: options.Coordinates = None,
+    encoding: options.Encoding = None,
     id_column: options.IdColumn = None,
     name_column: options.NameColumn = None,
     bounds: options.Bounds = None,
@@ -73,7 +74,7 @@ def fit_command(
     design, _ = options.design_problem(
         problem, city, n_outputs=n_outputs, n_tasks=n_tasks, seed=seed, p=p,
         records=records, outputs=outputs, loss=loss, prior=prior, columns=columns, output_columns=output_columns,
-        coordinates=coordinates, id_column=id_column, name_column=name_column, bounds=bounds,
+        coordinates=coordinates, encoding=encoding, id_column=id_column, name_column=name_column, bounds=bounds,
     )  # fmt: skip
     given = {
         "cells": _cells(cells), "solver": solver, "time_limit": time_limit, "refine": refine, "scale": _scale(scale),

@@ -11,7 +11,7 @@ from typing import Any
 
 from metricdp._validation import choice, outside_rule, reject
 
-__all__ = ["Options"]
+__all__ = ["Options", "text_encoding"]
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,7 @@ class Options:
             choice("coordinates", self.coordinates, ("lonlat", "projected"))
         if isinstance(self.copy, str):
             choice("copy", self.copy, ("all",))
-        if self.encoding is not None and not _is_encoding(self.encoding):
-            rule = "a text encoding that Python knows, such as utf-16, latin-1 or cp1252"
-            raise reject("encoding", rule, repr(self.encoding))
+        text_encoding(self.encoding)
         # Lists become tuples, so that equal options are equal.
         checked = {
             "columns": None if self.columns is None else tuple(self.columns),
@@ -78,6 +76,13 @@ class Options:
         """Return the options as JSON would give them back."""
         plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
         return plain
+
+
+def text_encoding(name: str | None) -> None:
+    """Refuse a name that no text encoding has."""
+    if name is not None and not _is_encoding(name):
+        rule = "a text encoding that Python knows, such as utf-16, latin-1 or cp1252"
+        raise reject("encoding", rule, repr(name))
 
 
 def _is_encoding(name: str) -> bool:

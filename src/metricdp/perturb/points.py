@@ -20,6 +20,7 @@ from metricdp.perturb.copying import plain_values, why_not_plain
 from metricdp.perturb.formats import Source, open_source
 from metricdp.perturb.formats.base import as_text
 from metricdp.perturb.geometries import Mask, NotPoints, read_points
+from metricdp.perturb.options import text_encoding
 from metricdp.perturb.remote import located, shown
 
 __all__ = ["PlacesFile", "column_of", "points_of", "read_places", "require_sound"]
@@ -54,6 +55,7 @@ def read_places(
     columns: Sequence[str] | None = None,
     coordinates: str | None = None,
     *,
+    encoding: str | None = None,
     id_column: str | None = None,
     name_column: str | None = None,
 ) -> PlacesFile:
@@ -67,6 +69,8 @@ def read_places(
         The columns of the point (longitude first), or one column of geometries. Guessed from names by default.
     coordinates : "lonlat" or "projected", optional
         What the numbers are: degrees, or plain coordinates such as kilometres.
+    encoding : str, optional
+        Of a text file, by default UTF-8; see `Options`.
     id_column, name_column : str, optional
         Columns that say what each place is called.
     """
@@ -74,8 +78,9 @@ def read_places(
         choice("coordinates", coordinates, ("lonlat", "projected"))
     labels = {"id_column": id_column, "name_column": name_column}
     wanted = {parameter: name for parameter, name in labels.items() if name is not None}
+    text_encoding(encoding)
     named = (*(columns or ()), *wanted.values())
-    with open_source(located(path), with_others=bool(wanted), names=named) as source:
+    with open_source(located(path), with_others=bool(wanted), encoding=encoding, names=named) as source:
         found, sure = find_places(source.schema, columns, coordinates)
         for parameter, name in wanted.items():
             _require_label(parameter, source.schema, name, found)
