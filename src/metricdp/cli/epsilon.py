@@ -53,6 +53,7 @@ def epsilon_command(
     columns: options.Columns = None,
     output_columns: options.OutputColumns = None,
     coordinates: options.Coordinates = None,
+    encoding: options.Encoding = None,
     id_column: options.IdColumn = None,
     name_column: options.NameColumn = None,
     bounds: options.Bounds = None,
@@ -66,7 +67,7 @@ def epsilon_command(
     design, _ = options.design_problem(
         problem, city, n_outputs=n_outputs, n_tasks=n_tasks, seed=seed, p=p,
         records=records, outputs=outputs, loss=loss, prior=prior, columns=columns, output_columns=output_columns,
-        coordinates=coordinates, id_column=id_column, name_column=name_column, bounds=bounds,
+        coordinates=coordinates, encoding=encoding, id_column=id_column, name_column=name_column, bounds=bounds,
     )  # fmt: skip
     distance = _radius(radius, design)
     with named_as({"radius_km": "--radius"}):
