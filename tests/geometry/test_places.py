@@ -141,9 +141,10 @@ def test_problems_are_equal_by_content_and_can_be_keys():
 def test_copies_of_problems_and_mechanisms_are_equal_and_read_only(copied):
     given_problem = problem(output_ids=IDS, output_names=NAMES, projection=Equirectangular(24.9, 60.2))
     assert copied(given_problem) == given_problem
-    mechanism = mdp.fit(problem(output_ids=IDS, output_names=NAMES), 1.0, "em")
+    mechanism = mdp.fit(problem(output_ids=IDS, output_names=NAMES), 1.0, "spline", cells=2)
     again = copied(mechanism)
     assert (again.output_ids, again.output_names) == (IDS, NAMES)
+    assert not any(points.flags.writeable for points in again.grid.breakpoints)
     for owner in (copied(given_problem), again):
         arrays = [value for value in vars(owner).values() if isinstance(value, np.ndarray)]
         assert len(arrays) >= 3

@@ -37,6 +37,11 @@ class Grid:
 
     breakpoints: tuple[FloatArray, ...]
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        for points in self.breakpoints:
+            points.flags.writeable = False  # copies and unpickled arrays start as writable ones
+
     @classmethod
     def uniform(cls, bounds: FloatArray, cells: int | Sequence[int]) -> Grid:
         """Cut each axis of the box into equal cells; one number serves every axis.
