@@ -42,18 +42,21 @@ def expected(labels):
 def columns_of(path):
     """Read ids and names with other readers than ours."""
     kind = path.suffix
-    if kind == ".csv":
-        frame = pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[""])
+    if kind in (".csv", ".tsv"):
+        separator = "," if kind == ".csv" else "\t"
+        frame = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, na_values=[""])
         return {name: [None if pd.isna(one) else one for one in frame[name]] for name in frame}
-    if kind == ".geojson":
-        properties = [feature["properties"] for feature in json.loads(path.read_text())["features"]]
+    if kind in (".geojson", ".jsonl"):
+        text = path.read_text()
+        features = json.loads(text)["features"] if kind == ".geojson" else map(json.loads, text.splitlines())
+        properties = [feature.get("properties", feature) for feature in features]
         return {name: [one[name] for one in properties] for name in properties[0]}
     table = pyarrow.parquet.read_table(path) if "parquet" in kind else pa.ipc.open_file(path).read_all()
     return table.to_pydict()
 
 
 @pytest.mark.parametrize("kind", IDS)
-@pytest.mark.parametrize("suffix", ["csv", "parquet", "geoparquet", "geojson", "arrow"])
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet", "geoparquet", "geojson", "arrow"])
 def test_every_format_holds_ids_and_names(tmp_path, suffix, kind):
     ids = IDS[kind]
     lonlat_table().to_parquet(tmp_path / "in.parquet", index=False)
@@ -61,7 +64,9 @@ def test_every_format_holds_ids_and_names(tmp_path, suffix, kind):
     found = columns_of(tmp_path / f"out.{suffix}")
     assert list(found)[:2] == ["output_id", "output_name"]
     wanted = expected(ids)
-    assert found["output_id"] == ([one if one is None else str(one) for one in wanted] if suffix == "csv" else wanted)
+    assert found["output_id"] == (
+        [one if one is None else str(one) for one in wanted] if suffix in ("csv", "tsv") else wanted
+    )
     assert found["output_name"] == expected(NAMES)
 
 
