@@ -754,6 +754,31 @@ def test_long_names_do_not_widen_the_page(visit, named_service):
 
 
 @needs_browser
+@pytest.mark.parametrize("width", [1400, 1280, 760, 360])
+def test_a_wide_font_wraps_the_table_of_methods_and_clips_nothing(visit, service, width):
+    page = visit(service, width=width, bypass_csp=True)
+    # As wide as the widest that systems fall back on, and wider than Verdana.
+    page.add_style_tag(content="* { font-family: monospace !important; letter-spacing: 0.06em !important }")
+    cut_off = """() => {
+      const scroller = document.getElementById('methods').parentElement;
+      const edge = scroller.closest('.card').getBoundingClientRect();
+      return [...scroller.querySelectorAll('th, td, button')].filter(one => one.getClientRects().length)
+        .filter(one => one.scrollWidth > one.clientWidth + 1 && one.tagName !== 'BUTTON'
+          || one.getBoundingClientRect().right > edge.right || one.getBoundingClientRect().left < edge.left)
+        .map(one => one.textContent);
+    }"""
+    assert page.evaluate(cut_off) == []
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    # Wider still, it can be scrolled to what does not fit.
+    page.add_style_tag(content="* { letter-spacing: 0.8em !important }")
+    reach = "() => { const e = document.getElementById('methods').parentElement; e.scrollLeft = 9999; return e.scrollLeft }"
+    assert page.evaluate(reach) > 0
+    last = "() => [...document.querySelectorAll('#methods thead th')].findLast(one => one.getClientRects().length)"
+    right = page.evaluate(f"({last})().getBoundingClientRect().right")
+    assert right <= page.evaluate("document.querySelector('.compared').getBoundingClientRect().right")
+
+
+@needs_browser
 def test_what_the_page_computes_itself(visit, service):
     page = visit(service)
     rng = np.random.default_rng(0)
