@@ -771,7 +771,9 @@ def test_a_wide_font_wraps_the_table_of_methods_and_clips_nothing(visit, service
     assert page.evaluate("document.documentElement.scrollWidth") == width
     # Wider still, it can be scrolled to what does not fit.
     page.add_style_tag(content="* { letter-spacing: 0.8em !important }")
-    reach = "() => { const e = document.getElementById('methods').parentElement; e.scrollLeft = 9999; return e.scrollLeft }"
+    reach = (
+        "() => { const e = document.getElementById('methods').parentElement; e.scrollLeft = 9999; return e.scrollLeft }"
+    )
     assert page.evaluate(reach) > 0
     last = "() => [...document.querySelectorAll('#methods thead th')].findLast(one => one.getClientRects().length)"
     right = page.evaluate(f"({last})().getBoundingClientRect().right")
