@@ -203,7 +203,8 @@ main()
 
 
 @pytest.mark.skipif("helsinki" not in mdp.cities.available(), reason="needs the extra `cities`")
-def test_ctrl_c_is_a_document_too(tmp_path):
+@pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, "Interrupted"), (signal.SIGTERM, "Terminated")])
+def test_a_command_that_is_stopped_prints_a_document_too(tmp_path, number, kind):
     arguments = ["--city", "helsinki", "--epsilons", "4,8", "--methods", "auto", "--workers", "2", "--cache", tmp_path]
     process = subprocess.Popen(
         command("compare", *arguments, "--json"),
@@ -211,12 +212,12 @@ def test_ctrl_c_is_a_document_too(tmp_path):
     )  # fmt: skip
     with process:
         wait_until(lambda: len(children_of(process.pid)) >= 3, process)
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, number)
         out, _ = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     document = json.loads(out)
     assert_as_documented("error", document)
-    assert (document["error"]["type"], document["error"]["exit_code"]) == ("Interrupted", 130)
+    assert (document["error"]["type"], document["error"]["exit_code"]) == (kind, 128 + number)
 
 
 def test_serve_prints_where_it_listens(folder):

@@ -11,7 +11,15 @@ from rich.text import Text
 from metricdp._version import __version__
 from metricdp.cli._commands import COMMANDS, LazyGroup, Quiet, Verbose
 from metricdp.cli._console import errors, volume
-from metricdp.cli._failures import MENDABLE, PROGRAM, WRONG_INPUT, in_words, run_with_json_errors, wants_json
+from metricdp.cli._failures import (
+    MENDABLE,
+    PROGRAM,
+    WRONG_INPUT,
+    in_words,
+    run_with_json_errors,
+    tell_stopped,
+    wants_json,
+)
 from metricdp.cli._signals import ended_by_signals
 
 __all__ = ["app", "main"]
@@ -57,9 +65,10 @@ def main() -> None:
     """Run the command line; an error that a user can mend is one line on stderr, or with `--json` one document."""
     volume.reset()
     try:
-        with ended_by_signals():
-            if wants_json(sys.argv[1:]):
+        if wants_json(sys.argv[1:]):
+            with ended_by_signals(tell_stopped):
                 sys.exit(run_with_json_errors(app))
+        with ended_by_signals():
             app(prog_name=PROGRAM)
     except MENDABLE as error:
         errors.print(Text.assemble(("error: ", "bold red"), in_words(error)), soft_wrap=True)

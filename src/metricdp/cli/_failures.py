@@ -11,7 +11,7 @@ from typing import Any
 from metricdp.cli._console import print_json
 from metricdp.errors import ADVICE, InvalidInputError, NotCertified, SolverError
 
-__all__ = ["MENDABLE", "PROGRAM", "WRONG_INPUT", "in_words", "run_with_json_errors", "wants_json"]
+__all__ = ["MENDABLE", "PROGRAM", "WRONG_INPUT", "in_words", "run_with_json_errors", "tell_stopped", "wants_json"]
 
 # What usage lines and shell completion call the command, however it was started.
 PROGRAM = "metricdp"
@@ -50,9 +50,12 @@ def run_with_json_errors(app: Callable[..., Any]) -> int:
             _failed("InternalError", f"{type(error).__name__}; a traceback is on stderr.", 1)
             raise
         return _failed("UsageError", say(), int(getattr(error, "exit_code", WRONG_INPUT)))
-    if code in _STOPPED:
-        return _failed(*_STOPPED[code], code)
     return code if isinstance(code, int) else 0
+
+
+def tell_stopped(exit_code: int) -> None:
+    """Print the document of a command that a signal ends."""
+    _failed(*_STOPPED[exit_code], exit_code)
 
 
 def _failed(kind: str, message: str, exit_code: int, certificate: Any = None) -> int:

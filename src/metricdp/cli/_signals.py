@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
@@ -23,21 +23,26 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # The end that Python writes to, of each pipe of this module.
 _pipes: set[int] = set()
 
+# What is to be said before the end, at most one function: whoever takes it out of the list calls it.
+_last_words: list[Callable[[int], None]] = []
+
 _SHOW_CURSOR = "\x1b[?25h"
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
+def ended_by_signals(last_words: Callable[[int], None] | None = None) -> Iterator[None]:
     """End this process with code 128 + n if signal n, of SIGINT and SIGTERM, comes while the block runs.
 
     The signal is raised in the block as `KeyboardInterrupt`, so that files are closed and bars taken down. That does
     not happen while a solver's native code runs. Python writes the signal's number to a pipe even then, and a thread
-    that reads the pipe ends the process after a grace period.
+    that reads the pipe ends the process after a grace period. At the end
+    `last_words` is called with the exit code.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     received: list[int] = []
+    _last_words[:] = [] if last_words is None else [last_words]
 
     def interrupt(number: int, _frame: FrameType | None) -> NoReturn:
         received.append(number)
@@ -98,6 +103,8 @@ def _leave(number: int) -> NoReturn:
                 signal.signal(one, signal.SIG_IGN)  # further signals must not interrupt the end
         _kill_children()
         remove_unfinished()
+        with suppress(IndexError, OSError, ValueError):
+            _last_words.pop()(128 + number)
         with suppress(OSError, ValueError):
             if sys.stderr.isatty():
                 sys.stderr.write(_SHOW_CURSOR)
