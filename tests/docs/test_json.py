@@ -124,7 +124,16 @@ def test_every_command_is_documented_and_run(name):
     assert name in {*RUNS, *SLOW}, f"add arguments for '{name}' to RUNS in tests/docs/test_json.py, so that it is run"
 
 
-@pytest.mark.parametrize("section", [one for one in RUNS if one.split()[0] in COMMANDS])
+def test_the_page_describes_nothing_that_is_gone():
+    page = PAGE.read_text()
+    described = set(re.findall(r"^## (.+)$", page, flags=re.MULTILINE)) - {"error", "audit --samples"}
+    assert described == set(commands())
+    used = " ".join(words for section in SECTIONS.values() for _, words in ROW.findall(section))
+    parts = set(re.findall(r"^### (.+)$", page, flags=re.MULTILINE))
+    assert parts == {part for part in parts if part in used or part in ALSO.values()}
+
+
+@pytest.mark.parametrize("section", RUNS)
 def test_what_a_command_prints_is_what_the_page_says(folder, section):
     for arguments in RUNS[section]:
         answer = call(*arguments, "--json", cwd=folder)
