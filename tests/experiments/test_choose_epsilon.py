@@ -141,6 +141,13 @@ def test_the_picture(tmp_path, ending):
     assert [file.name for file in tmp_path.iterdir()] == [f"a.{ending}"]
 
 
+def test_a_unit_of_dollars_is_no_mathematics(tmp_path):
+    pytest.importorskip("matplotlib")
+    problem = mdp.Problem([[0.0], [1.0]], [[0.0], [1.0]], "euclidean", loss_unit=r"$\frac$ in US$")
+    mdp.choose_epsilon(problem, 1.0, method="em").plot(tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 1000
+
+
 def test_the_picture_shows_the_figures():
     pytest.importorskip("matplotlib")
     from metricdp.experiments.epsilon_figures import epsilon_figure

@@ -35,7 +35,8 @@ def epsilon_figure(choice: EpsilonChoice) -> Figure:
     _draw(loss, choice, "loss", line)
     loss.axhline(choice.loss_without_privacy, **_FLOOR)
     loss.axhline(choice.loss_of_uniform_choice, color="0.5", linestyle=":", linewidth=1, label="reports at random")
-    loss.set_ylabel(f"expected loss{f', {choice.loss_unit}' if choice.loss_unit else ''}")
+    words = choice.loss_unit.replace("$", r"\$")  # a dollar would begin mathematics
+    loss.set_ylabel(f"expected loss{f', {words}' if words else ''}")
     for axes in (distance, loss):
         _finish(axes, choice)
     figure.suptitle(f"ε = {choice.epsilon:g}: {choice.promise}", fontsize=9)
