@@ -147,6 +147,23 @@ def test_compare_reads_the_same_places(folder):
     )
 
 
+def test_arrays_are_degrees_if_an_option_says_so(folder):
+    np.savez(folder / "degrees.npz", records=PEOPLE)
+    mechanism, said = fit(folder, "degrees.npz", "--outputs", "stops.csv", "--coordinates", "lonlat")
+    assert mechanism.distance == "ground"
+    assert mechanism.places[["lon", "lat"]].to_numpy() == pytest.approx(STOPS, abs=1e-9)
+    assert said == ""
+    mechanism, _ = fit(folder, "degrees.npz", "--outputs", "h3:7", "--coordinates", "lonlat")
+    assert mechanism.distance == "ground"
+
+
+def test_a_file_may_be_at_a_url(folder):
+    mechanism, _ = fit(
+        folder, "--records", (folder / "people.csv").as_uri(), "--outputs", (folder / "stops.csv").as_uri()
+    )
+    assert mechanism.n_outputs == 5
+
+
 @pytest.fixture(scope="module")
 def town(tmp_path_factory):
     """A folder of cities with a street of nodes a hundred metres apart."""
@@ -198,10 +215,13 @@ def test_own_places_with_the_roads_of_a_city(folder, town, monkeypatch):
         (["--city", "helsinki", "--outputs", "plane.csv"], "A city needs `--outputs` in longitude and latitude"),
         (["--city", "helsinki", "--outputs", "stops.csv"], "`--outputs` must be longitude, latitude pairs in or near 'helsinki'"),
         (["--city", "helsinki", "--bounds", "1,2,3,4"], "leave out `--bounds`"),
+        (["--city", "helsinki", "--columns", "a,b"], "leave out `--columns`"),
+        (["plane.npz", "--outputs", "stops.csv"], "`--outputs` holds longitude and latitude and `records of plane.npz` does not"),
     ],
 )  # fmt: skip
 def test_errors_name_options_and_no_coordinates(folder, arguments, words):
     (folder / "odd.csv").write_text("a,b\n1,2\n")
+    np.savez(folder / "plane.npz", records=PEOPLE)
     (folder / "far.csv").write_text("lon,lat\n12.5,41.9\n41.9123,112.5123\n")
     answer = call("fit", *arguments, "--epsilon", "1", "--out", "new.mdp", cwd=folder)
     assert answer.returncode == 2

@@ -65,7 +65,7 @@ Norm = Annotated[
     ),
 ]
 Records = Annotated[
-    Path | None, typer.Option(help="File of records, of any format that `perturb` reads; instead of an .npz.")
+    str | None, typer.Option(help="File of records, of any format that `perturb` reads; instead of an .npz.")
 ]
 Outputs = Annotated[
     str | None,
@@ -110,7 +110,7 @@ def design_problem(
     n_tasks: int,
     seed: int,
     p: float,
-    records: Path | None = None,
+    records: str | None = None,
     outputs: str | None = None,
     loss: str | None = None,
     prior: Path | None = None,
@@ -129,7 +129,10 @@ def design_problem(
     )  # fmt: skip
     if city is None:
         return read_problem(file, files, p), None
-    others = {"--records": records, "--loss": loss, "--prior": prior, "--bounds": bounds, str(file): file}
+    others = {
+        "--records": records, "--columns": columns, "--loss": loss, "--prior": prior, "--bounds": bounds,
+        str(file): file,
+    }  # fmt: skip
     for other, given in others.items():
         if given is not None:
             raise InvalidInputError(f"`--city` brings its own records and loss; leave out `{other}`.")

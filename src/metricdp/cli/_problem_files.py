@@ -41,7 +41,7 @@ _NAMES = {
 class Files:
     """What the options say about files of places; see the help of each option."""
 
-    records: Path | None = None
+    records: str | None = None
     outputs: str | None = None
     loss: str | None = None
     prior: Path | None = None
@@ -71,7 +71,7 @@ class Files:
             _refuse_without("a file of `--outputs`", own)
             return self.outputs
         return _read_places(
-            "--outputs", "--output-columns", Path(self.outputs), self.output_columns, self.coordinates,
+            "--outputs", "--output-columns", self.outputs, self.output_columns, self.coordinates,
             encoding=self.encoding, id_column=self.id_column, name_column=self.name_column,
         )  # fmt: skip
 
@@ -106,7 +106,7 @@ def read_problem(source: Path | None, files: Files, p: float = 2) -> Problem:
         fields["loss"] = files.loss if files.loss in ("euclidean", "squared") else _read_numbers(Path(files.loss))
     if files.prior is not None:
         fields["prior"] = np.ravel(_read_numbers(files.prior))
-    degrees = _in_degrees({f"--{name}": one for name, one in fields.items() if isinstance(one, PlacesFile)})
+    degrees = _in_degrees(_known_places(source, fields, files.coordinates))
     if isinstance(outputs, str) and not degrees:
         msg = f"Cells such as {outputs} need `--records` in longitude and latitude; see `--coordinates`."
         raise InvalidInputError(msg)
@@ -162,6 +162,19 @@ def _of_rows(values: Any, kept: np.ndarray[Any, np.dtype[np.bool_]], axis: int =
     return values
 
 
+def _known_places(source: Path | None, fields: dict[str, Any], coordinates: str | None) -> dict[str, PlacesFile]:
+    """Return places by where they come from; arrays of an `.npz` are plain coordinates unless an option says more."""
+    found = {}
+    for name in ("records", "outputs"):
+        given = fields[name]
+        if isinstance(given, PlacesFile):
+            found[f"--{name}"] = given
+        elif not isinstance(given, str):
+            columns = PointColumns((name,), degrees=coordinates == "lonlat")
+            found[f"{name} of {source}"] = PlacesFile(given, columns, sure=True, kept=np.ones(0, dtype=np.bool_))
+    return found
+
+
 def _in_degrees(files: dict[str, PlacesFile]) -> bool:
     """Whether files hold degrees: as names, types or options say; if they say nothing, as the values look."""
     known = {option: one.columns.degrees for option, one in files.items() if one.sure}
@@ -187,7 +200,7 @@ def _in_degrees(files: dict[str, PlacesFile]) -> bool:
 def _read_places(
     option: str,
     columns_option: str,
-    path: Path,
+    path: str,
     columns: str | None,
     coordinates: str | None,
     *,
@@ -195,8 +208,8 @@ def _read_places(
     **labels: str | None,
 ) -> PlacesFile:
     """Read a file of places, and say what was left out or looks wrong."""
-    if columns is None and not any(labels.values()) and _is_nameless(path):
-        return _read_nameless(path, coordinates)
+    if columns is None and not any(labels.values()) and _is_nameless(Path(path)):
+        return _read_nameless(Path(path), coordinates)
     names = None if columns is None else columns.split(",")
     with named_as({**_NAMES, "columns": columns_option, "source": option}):
         found = read_places(path, names, coordinates, encoding=encoding, **labels)
