@@ -132,7 +132,7 @@ def test_certify_fails_with_exit_code_1_on_a_mechanism_that_is_not_private(mecha
         (["problem.npz", "--epsilon", "1", "--method", "lp", "--cells", "two"], "`--cells` must be whole numbers"),
         (
             ["problem.npz", "--epsilon", "1", "--method", "spline", "--solver", "highs"],
-            "`--solver` must be one of 'auto', 'structured', 'clarabel', got 'highs'",
+            "`--solver` must be one of 'auto', 'structured', 'clarabel', 'tiles', got 'highs'",
         ),
         (
             ["problem.npz", "--epsilon", "1", "--method", "em", "--cells", "2"],
