@@ -240,6 +240,20 @@ def test_squares_beyond_resolution_take_a_known_label():
     np.testing.assert_array_equal(mechanism.labels, (centres > 50).astype(int))
 
 
+@pytest.mark.parametrize("rate", [0.05, 2.0, 40.0])
+def test_rows_for_losses_differ_from_the_others_by_nothing_that_a_loss_can_see(rate):
+    """At a large rate most walls are out of sight; at a small one none is."""
+    problem = weighted_problem(2)
+    mechanism = fit_laplace_remap(problem, rate, LaplaceOptions(squares=64))
+    edges = np.clip(np.column_stack(np.meshgrid(*mechanism.squares.edges)).reshape(-1, 2)[::9], *problem.bounds)
+    points = np.concatenate([np.random.default_rng(0).uniform(*problem.bounds, size=(300, 2)), edges])
+    likely, exact = mechanism._likely_rows(points), mechanism._rows(points)
+    assert np.abs(likely - exact).max() < 1e-10
+    assert mechanism.expected_loss(problem) == pytest.approx(
+        float(problem.prior @ np.einsum("ik,ik->i", mechanism.probabilities(problem.records), problem.loss)), rel=1e-10
+    )
+
+
 def test_one_output_and_repeated_outputs():
     for p in (1, 2, math.inf):
         single = Problem([[0.0, 0.0], [1.0, 2.0]], [[0.5, 0.5]], "euclidean", p=p)

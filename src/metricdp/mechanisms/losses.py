@@ -108,7 +108,4 @@ def loss_within(mechanism: Mechanism, problem: Problem, seconds: float) -> Loss:
 
 def _losses(mechanism: Mechanism, problem: Problem, chosen: NDArray[np.intp]) -> FloatArray:
     """Return the expected loss at each of the chosen records."""
-    if not len(chosen):
-        return np.empty(0)
-    rows = mechanism.probabilities(problem.records[chosen])
-    return np.asarray(np.einsum("ik,ik->i", rows, problem.loss[chosen]))
+    return mechanism.losses_at(problem.records[chosen], problem.loss[chosen])

@@ -133,6 +133,12 @@ class LatticeLaplace(NoisyMechanism):
     def _rows(self, points: FloatArray) -> FloatArray:
         return raise_tails(self._mass.rows(self.frame.enter(self.snap(points))), self._possible)
 
+    def _likely_rows(self, points: FloatArray) -> FloatArray:
+        mass = self._mass
+        if isinstance(mass, PlanarMass):
+            return mass.likely_rows(self.frame.enter(self.snap(points)))
+        return self._rows(points)
+
     def _draw(self, points: FloatArray, source: RandomSource) -> NDArray[np.intp]:
         noisy = self._noisy(points, source)
         return np.asarray(self.labels.ravel()[self.squares.square_of(self.frame.enter(noisy))])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.spatial import cKDTree
 
 from metricdp._validation import FloatArray
 from metricdp.mechanisms.laplace.squares import Squares
@@ -33,6 +34,9 @@ _RAY_LENGTH, _RAY_GROWTH, _RAY_NODES = 8.0, 1.6, 12
 
 # Mass further out than this over the rate is below rounding, next to what a label's nearest wall contributes.
 _NEGLIGIBLE = 50.0
+
+# Mass further out than this over the rate, 3e-12, shows in no expected loss.
+_OUT_OF_SIGHT = 30.0
 
 # Marks panels that need not be looked at.
 _NO_NODES = -1
@@ -81,9 +85,41 @@ class PlanarMass:
                 rows[block] += (self._gather @ self._contributions(points[block])).T
         return rows
 
-    def _blocks(self, points: FloatArray) -> Iterator[NDArray[np.intp]]:
-        """Yield the numbers of points that lie close together."""
-        limit = max(1, min(_BLOCK_POINTS, _BLOCK_NUMBERS // self._panels.count))
+    def likely_rows(self, points: FloatArray) -> FloatArray:
+        """Return the label probabilities of each point, with an absolute error of about 1e-11.
+
+        Walls that are out of sight of a point are not looked at. If 1/rate is short against the box that saves nearly
+        all of the work, and what it costs is the relative accuracy of tiny probabilities.
+        """
+        rows = np.zeros((len(points), self.n_outputs))
+        rows[np.arange(len(points)), self.labels.ravel()[self.squares.square_of(points)]] = 1.0
+        if not self._panels.count:
+            return rows
+        for block in self._blocks(points, _BLOCK_NUMBERS // _BLOCK_POINTS):
+            seen = self._seen_from(points[block])
+            panels = self._panels.take(seen)
+            contributions = self._of_panels(panels, points[block], np.ones(panels.count, dtype=bool))
+            rows[block] += (_gathered(panels, self.n_outputs) @ contributions).T
+        return rows
+
+    def _seen_from(self, points: FloatArray) -> NDArray[np.intp]:
+        """Return the panels within sight of a block of points."""
+        middle = (points.max(axis=0) + points.min(axis=0)) / 2
+        reach = _OUT_OF_SIGHT / self.rate + float(np.hypot(*np.ptp(points, axis=0))) / 2
+        tree, numbers, longest = self._tree
+        near = tree.query_ball_point(middle, reach + longest / 2)
+        return np.concatenate([numbers[near], np.flatnonzero(self._panels.ray)])
+
+    @cached_property
+    def _tree(self) -> tuple[cKDTree, NDArray[np.intp], float]:
+        """The middles of panels that are not rays, the numbers of these panels, and the longest of them."""
+        numbers = np.flatnonzero(~self._panels.ray)
+        low, high = (corner[numbers] for corner in self._panels.corners)
+        return cKDTree((low + high) / 2), numbers, float(self._panels.length[numbers].max())
+
+    def _blocks(self, points: FloatArray, panels: int | None = None) -> Iterator[NDArray[np.intp]]:
+        """Yield the numbers of points that lie close together, few enough for arrays of so many panels (or all)."""
+        limit = max(1, min(_BLOCK_POINTS, _BLOCK_NUMBERS // (panels or self._panels.count)))
         cell = np.floor((points - self.squares.window[0]) / self._block_side)
         order = np.lexsort(cell.T)
         moved = (np.diff(cell[order], axis=0) != 0).any(axis=1)
@@ -93,9 +129,11 @@ class PlanarMass:
 
     def _contributions(self, points: FloatArray) -> FloatArray:
         """Return 2πc of every panel for a block of points, (panels, points); negligible ones are zero."""
-        panels = self._panels
-        nearest = self._nearest(points)
-        nodes = np.where(self._matters(points, nearest), self._nodes(nearest), _NO_NODES)
+        return self._of_panels(self._panels, points, self._matters(points, self._panels.nearest(points)))
+
+    def _of_panels(self, panels: _Panels, points: FloatArray, matters: NDArray[np.bool_]) -> FloatArray:
+        """Return 2πc of some panels for a block of points, zero for those that do not matter."""
+        nodes = np.where(matters, self._nodes(panels, panels.nearest(points)), _NO_NODES)
         result = np.zeros((panels.count, len(points)))
         for count in np.unique(nodes[nodes != _NO_NODES]):
             which = np.flatnonzero(nodes == count)
@@ -103,17 +141,10 @@ class PlanarMass:
             result[which] = _far(*offsets, self.rate, int(count)) if count else _near(*offsets, self.rate)
         return result
 
-    def _nearest(self, points: FloatArray) -> FloatArray:
-        """Return a lower bound on the distance between each panel and any point of a block."""
-        low, high = self._panels.corners
-        gap = np.maximum(np.maximum(low - points.max(axis=0), points.min(axis=0) - high), 0.0)
-        return np.hypot(gap[:, 0], gap[:, 1])
-
-    def _nodes(self, nearest: FloatArray) -> NDArray[np.intp]:
+    def _nodes(self, panels: _Panels, nearest: FloatArray) -> NDArray[np.intp]:
         """Return the Gauss–Legendre nodes that each panel needs; 0 where it is too near for them."""
-        panels = self._panels
         nodes = _step(_BY_DISTANCE, nearest / panels.length)
-        np.maximum(nodes, self._least_nodes, out=nodes, where=nodes > 0)
+        np.maximum(nodes, _step(_BY_LENGTH, self.rate * panels.length), out=nodes, where=nodes > 0)
         nodes[panels.ray] = _RAY_NODES
         return nodes
 
@@ -131,10 +162,6 @@ class PlanarMass:
         return nearest <= np.maximum(horizon[panels.below], horizon[panels.above]) + reach
 
     @cached_property
-    def _least_nodes(self) -> NDArray[np.intp]:
-        return _step(_BY_LENGTH, self.rate * self._panels.length)
-
-    @cached_property
     def _block_side(self) -> float:
         shortest = float(self._panels.length[~self._panels.ray].min())
         return min(_BLOCK_SIDE * shortest, _BLOCK_REACH / self.rate)
@@ -145,12 +172,14 @@ class PlanarMass:
 
     @cached_property
     def _gather(self) -> sparse.csr_array:
-        """The (outputs, panels) matrix that adds c to the label above a panel and −c to the one below."""
-        panels = self._panels
-        count = panels.count
-        value = np.repeat([1.0, -1.0], count) / (2 * math.pi)
-        where = (np.concatenate([panels.above, panels.below]), np.tile(np.arange(count), 2))
-        return sparse.csr_array((value, where), shape=(self.n_outputs, count))
+        return _gathered(self._panels, self.n_outputs)
+
+
+def _gathered(panels: _Panels, n_outputs: int) -> sparse.csr_array:
+    """Return the (outputs, panels) matrix that adds c to the label above a panel and −c to the one below."""
+    value = np.repeat([1.0, -1.0], panels.count) / (2 * math.pi)
+    where = (np.concatenate([panels.above, panels.below]), np.tile(np.arange(panels.count), 2))
+    return sparse.csr_array((value, where), shape=(n_outputs, panels.count))
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,6 +243,16 @@ class _Panels:
     def count(self) -> int:
         """How many panels there are."""
         return len(self.position)
+
+    def take(self, which: NDArray[np.intp]) -> _Panels:
+        """Return some of the panels."""
+        return _Panels(*(getattr(self, field.name)[which] for field in fields(self)))
+
+    def nearest(self, points: FloatArray) -> FloatArray:
+        """Return a lower bound on the distance between each panel and any point of a block."""
+        low, high = self.corners
+        gap = np.maximum(np.maximum(low - points.max(axis=0), points.min(axis=0) - high), 0.0)
+        return np.hypot(gap[:, 0], gap[:, 1])
 
     @cached_property
     def length(self) -> FloatArray:
