@@ -1,7 +1,9 @@
 """Sparse tables: the proof against the definition in fractions and against dense twins; what a reader must refuse."""
 
+import copy
 import itertools
 import math
+import pickle
 from dataclasses import replace
 from fractions import Fraction
 
@@ -196,6 +198,14 @@ def test_files_keep_sparse_tables(sparse_fit, tmp_path):
     assert again.table.floor == mechanism.table.floor
     assert mdp.files.content_hash(again) == mdp.files.content_hash(mechanism)
     assert mdp.check_sampler(again, samples=200_000).fits
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_copies_of_sparse_tables_stay_read_only(sparse_fit, copied):
+    table = copied(sparse_fit(1, 2.0, 1)).table
+    for array in (table.counts, table.columns, table.extras):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
 
 
 def test_what_thinning_takes_off_is_seen_by_no_loss():

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from metricdp._validation import freeze_arrays
 from metricdp.drawing.exact_draws import SparseAliasTables
 
 __all__ = ["MOST_SPARSE_OUTPUTS", "SUM_BITS", "SparseTable"]
@@ -51,8 +52,11 @@ class SparseTable:
     extras: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        for array in (self.counts, self.columns, self.extras):
-            array.flags.writeable = False
+        freeze_arrays(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        freeze_arrays(self)
 
     @property
     def shape(self) -> tuple[int, int]:
