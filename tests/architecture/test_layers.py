@@ -30,6 +30,7 @@ LAYERS = {
     "mechanisms.*.program": 6,
     "mechanisms.*.fit": 6,
     "mechanisms.spline.background": 6,
+    "mechanisms.spline.plan": 6,
     "mechanisms.gridded.cells": 6,
     "mechanisms.gridded.lp": 6,
     "mechanisms.gridded.copt": 6,
@@ -52,7 +53,7 @@ LAYERS = {
 }
 # What designs a mechanism. A mechanism, its proof and whatever they import must never come across it.
 DESIGNERS = re.compile(
-    r"optimise\b|bounds\b|mechanisms\.(auto|fitting|options)\b|mechanisms\.\w+\.(fit|program|background|lp|copt\w*)$"
+    r"optimise\b|bounds\b|mechanisms\.(auto|fitting|options)\b|mechanisms\.\w+\.(fit|program|background|plan|lp|copt\w*)$"
 )
 TRUSTED = re.compile(
     r"mechanisms\.(base|\w+\.(mechanism|proof|sampler|exact))$|certificates\b|drawing\b|files\b|auditing\b"

@@ -60,6 +60,9 @@ def fit_command(
             autocompletion=one_of("auto", *_ENGINES.split(", ")),
         ),
     ] = None,
+    executor: Annotated[
+        str | None, typer.Option(help="Where tiles of the engine tiles are solved: dask://HOST:PORT; here by default.")
+    ] = None,
     time_limit: Annotated[float | None, typer.Option(help="Seconds; the best certified answer by then.")] = None,
     refine: Annotated[bool | None, typer.Option("--refine", help="Descend on the true loss (AIPO).")] = None,
     scale: Annotated[
@@ -77,7 +80,8 @@ def fit_command(
         coordinates=coordinates, encoding=encoding, id_column=id_column, name_column=name_column, bounds=bounds,
     )  # fmt: skip
     given = {
-        "cells": _cells(cells), "solver": solver, "time_limit": time_limit, "refine": refine, "scale": _scale(scale),
+        "cells": _cells(cells), "solver": solver, "executor": executor, "time_limit": time_limit, "refine": refine,
+        "scale": _scale(scale),
     }  # fmt: skip
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     _refuse_unknown(method, chosen, tuple(given))

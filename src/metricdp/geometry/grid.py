@@ -105,6 +105,21 @@ class Grid:
             axes.append(points)
         return cls(tuple(axes))
 
+    def halved(self) -> Grid:
+        """Return the grid with every cell cut in two along each axis.
+
+        Examples
+        --------
+        >>> Grid.from_breakpoints([[0.0, 1.0, 4.0]]).halved().breakpoints[0].tolist()
+        [0.0, 0.5, 1.0, 2.5, 4.0]
+        """
+        return Grid.from_breakpoints(
+            [
+                np.interp(np.arange(2 * len(points) - 1) / 2, np.arange(len(points)), points)
+                for points in self.breakpoints
+            ]
+        )
+
     def on_lattice(self, step: float) -> Grid:
         """Return the grid with breakpoints moved to multiples of `step`, a power of two; the box does not shrink.
 

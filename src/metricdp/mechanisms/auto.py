@@ -20,8 +20,16 @@ from metricdp.mechanisms.exponential.fit import TruncatedOptions, fit_em, fit_em
 from metricdp.mechanisms.laplace.fit import LaplaceOptions, fit_laplace, fit_laplace_remap
 from metricdp.mechanisms.losses import Loss, estimated_loss, exact_loss, loss_within
 from metricdp.mechanisms.options import ClosedFormOptions, ProgressCallback, free_memory_gb
-from metricdp.mechanisms.spline.fit import Design, SplineOptions, design_on, memory_estimate_gb
+from metricdp.mechanisms.spline.fit import (
+    COARSE_GAP,
+    Design,
+    SplineOptions,
+    design_by_tiles,
+    design_on,
+    memory_estimate_gb,
+)
 from metricdp.mechanisms.spline.mechanism import Spline
+from metricdp.mechanisms.spline.plan import TilePlan
 from metricdp.problem import Problem
 
 __all__ = ["AutoOptions", "fit_auto"]
@@ -36,6 +44,9 @@ _TIME_EXPONENT = {1: 1.5, 2: 3.6, 3: 8.0}
 # in several steps otherwise, and ends where it would be less than the least.
 _LARGEST_GROWTH, _LEAST_GROWTH = 2.6, 1.1
 _TIME_SHARE = 0.8
+
+# Designs by tiles need so many cells per axis, and are repeated on finer grids of so many times the cells.
+_FEWEST_TILED_CELLS, _LEAST_GROWTH_OF_TILES = 24, 1.25
 
 # Refinement ends once a finer grid gains less than this share of the loss.
 _WORTHWHILE = 2e-4
@@ -164,6 +175,52 @@ def _closed_forms(problem: Problem, epsilon: float, options: AutoOptions, clock:
 
 
 def _best_spline(
+    problem: Problem, epsilon: float, options: AutoOptions, clock: Clock, tried: list[dict[str, Any]]
+) -> Spline | None:
+    """Return the best spline that the time allows: by tiles where they were measured to be better."""
+    plan = TilePlan.of(problem, epsilon)
+    if plan is None or plan.affordable_cells(clock.at_most(math.inf)) < _FEWEST_TILED_CELLS:
+        return _best_by_whole_programs(problem, epsilon, options, clock, tried)
+    return _best_by_tiles(problem, epsilon, plan, options, clock, tried)
+
+
+def _best_by_tiles(
+    problem: Problem, epsilon: float, plan: TilePlan, options: AutoOptions, clock: Clock, tried: list[dict[str, Any]]
+) -> Spline | None:
+    """Design on as many cells as the time allows, and once more on finer ones if the first took less than thought."""
+    best: Spline | None = None
+    cells = plan.affordable_cells(clock.at_most(math.inf))
+    while cells >= _FEWEST_TILED_CELLS and not clock.over:
+        mechanism = _tiled(problem, epsilon, plan, cells, clock)
+        loss = mechanism.report["loss"]
+        tried.append({"method": "spline", "solver": "tiles", "cells": list(mechanism.grid.cells), "loss": loss})
+        options.say(clock, f"spline with {' x '.join(map(str, mechanism.grid.cells))} cells: loss {loss:.4f}")
+        gained = math.inf if best is None else best.report["loss"] - loss
+        if gained > 0:
+            best = mechanism
+        finer = plan.affordable_cells(clock.at_most(math.inf))
+        if gained < _WORTHWHILE * abs(loss) or finer < _LEAST_GROWTH_OF_TILES * cells:
+            break
+        cells = finer
+    return best
+
+
+def _tiled(problem: Problem, epsilon: float, plan: TilePlan, cells: int, clock: Clock) -> Spline:
+    """Design on a graded grid; where outputs reach far beyond a tile, a whole program on half the cells comes first."""
+    degree = plan.degree
+    finish = plan.finishing_seconds(cells)
+    step = Clock(max(clock.at_most(math.inf) - finish, 1e-3))
+    if plan.is_local(cells):
+        grid = Grid.graded(problem.bounds, cells, problem.records, problem.prior)
+        return design_by_tiles(problem, epsilon, grid, SplineOptions(solver="tiles", degree=degree), step).mechanism
+    grid = Grid.graded(problem.bounds, cells // 2, problem.records, problem.prior)
+    coarse = design_on(problem, epsilon, grid, SplineOptions(gap=COARSE_GAP, degree=degree), step)
+    finer = coarse.spline.grid.halved()
+    options = SplineOptions(solver="tiles", degree=degree)
+    return design_by_tiles(problem, epsilon, finer, options, step, coarse).mechanism
+
+
+def _best_by_whole_programs(
     problem: Problem, epsilon: float, options: AutoOptions, clock: Clock, tried: list[dict[str, Any]]
 ) -> Spline | None:
     """Solve on finer and finer nested grids while time remains, cutting where steeper slopes would gain most."""

@@ -97,14 +97,14 @@ class _Search:
     def run(self) -> FloatArray | None:
         """Find the warp on some outputs first, then look at all of them."""
         some = np.random.default_rng(0).permutation(self.problem.n_outputs)[:_SOME]
-        if self._feasible(some) is None:
-            return None
-        return self._feasible(np.arange(self.problem.n_outputs))
-
-    def _feasible(self, outputs: NDArray[np.intp]) -> FloatArray | None:
+        # The labels stay, in squares that move with the warp: any labels are private, and these nearly the best.
         labels = self._noise(self.shape).bayes_labels(self.problem, self.clock)
+        if self._feasible(labels, some) is None:
+            return None
+        return self._feasible(labels, np.arange(self.problem.n_outputs))
+
+    def _feasible(self, labels: NDArray[np.intp], outputs: NDArray[np.intp]) -> FloatArray | None:
         for _ in range(_MOST_TRIES):
-            # The labels stay, in squares that move with the warp: any labels are private, and these nearly the best.
             table = self._noise(self.shape).coefficients(labels, outputs, self.clock)
             if len(outputs) == self.problem.n_outputs:
                 table /= table.sum(axis=-1, keepdims=True)

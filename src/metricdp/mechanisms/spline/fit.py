@@ -28,13 +28,21 @@ from metricdp.optimise.programs import SharedProgram, TensorProgram
 from metricdp.optimise.repair import make_shared_feasible, make_tensor_feasible
 from metricdp.problem import Problem
 
-__all__ = ["SplineOptions", "fit_spline"]
+__all__ = ["COARSE_GAP", "Design", "SplineOptions", "design_by_tiles", "design_on", "fit_spline"]
 
 _DEFAULT_CELLS = {1: 128, 2: 24, 3: 6}
 
 # The proof and the draws are exact, on integers. `probabilities` are rounded to floating point; this share of ε stays
 # unspent so that they, too, keep the claim between points one lattice step apart.
 _KEPT_FOR_PRINTING = 5e-7
+
+# Share of uniform that is mixed into a coarser design, so that a finer one starts inside the cones.
+_TRACE = 1e-6
+
+# The relative gap at which a design should stop that tiles go on from, and the levels of the barrier that tiles take
+# such a design and a background to lie at.
+COARSE_GAP = 1e-2
+_COARSE_LEVEL, _BACKGROUND_LEVEL = 0.03, 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,23 +146,37 @@ def _usable_table(program: SharedProgram, solution: Solution) -> FloatArray:
 
 
 def design_by_tiles(
-    problem: Problem, epsilon: float, grid: Grid, options: SplineOptions, clock: Clock, start: FloatArray | None = None
+    problem: Problem,
+    epsilon: float,
+    grid: Grid,
+    options: SplineOptions,
+    clock: Clock,
+    coarser: Design | None = None,
 ) -> Design:
-    """Improve a feasible spline tile by tile; it starts near Laplace noise with remap unless a `start` is given.
+    """Improve a feasible spline tile by tile, from near Laplace noise with remap or from a coarser design.
 
-    start : coefficients (n_1, …, n_N, outputs) strictly inside the cones of `grid`, moved to the lattice.
+    A coarser design's breakpoints must be among the grid's, and its solver should have stopped at a gap of about
+    `COARSE_GAP`: nearer the optimum it lies too near the border of its cones.
     """
     spline = TensorSpline(grid.on_lattice(lattice_step(problem.bounds)), options.degree)
     spent = _spendable(epsilon, spline, problem)
     program = tensor_program(problem, spline, spent)
-    if start is None:
-        start = background(problem, spline, program, spent, clock)
+    if coarser is None:
+        start, gap = background(problem, spline, program, spent, clock), _BACKGROUND_LEVEL
+    else:
+        start, gap = _from_coarser(program, spline, coarser), _COARSE_LEVEL
     facts: dict[str, Any] = {"start_loss": None if start is None else program.objective(start)}
     if start is None:  # uniform rows are inside every cone
         start = np.full(program.cost.shape, 1 / problem.n_outputs)
     with opened(options.executor) as executor:
         solution = solve_tensor(
-            program, start, solver=options.solver, time_limit=clock.left, executor=executor, progress=options.progress
+            program,
+            start,
+            gap=gap,
+            solver=options.solver,
+            time_limit=clock.left,
+            executor=executor,
+            progress=options.progress,
         )
     assert solution.table is not None
     table, mix = make_tensor_feasible(solution.table, program)
@@ -165,6 +187,13 @@ def design_by_tiles(
     mechanism = _reported(mechanism, solution, program.objective(solution.table), problem.p, facts, clock)
     _say(options, mechanism)
     return Design(mechanism, solution, spline, coefficients)
+
+
+def _from_coarser(program: TensorProgram, spline: TensorSpline, coarser: Design) -> FloatArray:
+    """Return a coarser design's coefficients on a finer spline, strictly inside all cones."""
+    same = np.asarray(spline.from_coarser(coarser.spline) @ coarser.coefficients).reshape(program.cost.shape)
+    inside, _ = make_tensor_feasible(same, program)
+    return (1 - _TRACE) * inside + _TRACE / inside.shape[-1]
 
 
 def _spendable(epsilon: float, spline: TensorSpline, problem: Problem) -> float:

@@ -55,6 +55,7 @@ def solve_tensor(
     start: FloatArray,
     *,
     solver: str = "auto",
+    gap: float = 3.0,
     time_limit: float | None = None,
     executor: Executor | None = None,
     progress: Callable[[float, str], None] | None = None,
@@ -62,4 +63,4 @@ def solve_tensor(
     """Improve `start`, a table strictly inside all cones, with the named engine."""
     engine = _chosen(TensorProgram, solver).tensor
     assert engine is not None
-    return engine(program, start, time_limit=time_limit, executor=executor, progress=progress)
+    return engine(program, start, gap=gap, time_limit=time_limit, executor=executor, progress=progress)

@@ -51,7 +51,7 @@ class Engine:
 
     linear : solves a `Program`; takes `time_limit`.
     shared : solves a `SharedProgram`; takes `gap` and `time_limit`.
-    tensor : improves a feasible table of a `TensorProgram`; takes `time_limit`, `executor` and `progress`.
+    tensor : improves a feasible table of a `TensorProgram`; takes `gap`, `time_limit`, `executor`, `progress`.
     """
 
     name: str

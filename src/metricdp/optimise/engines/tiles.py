@@ -34,10 +34,7 @@ __all__ = ["ENGINE", "SCHEDULE"]
 
 # Levels of the barrier: the duality gap that a level stands for, as a share of how far the objective lies above the
 # sum of the rows' least costs.
-SCHEDULE = (0.3, 0.06, 0.012, 0.003, 0.001)
-
-# The level that the start is taken to lie at, and how much deeper than that the multipliers of a tile start.
-_FIRST_LEVEL, _DEPTH = 3.0, 1.0
+SCHEDULE = (0.3, 0.06, 0.012, 0.003, 0.001, 3e-4)
 
 # From this level on a tile is accepted only if the objective itself falls.
 _MONOTONE_BELOW = 6e-3
@@ -67,6 +64,7 @@ def solve(
     program: TensorProgram,
     start: FloatArray,
     *,
+    gap: float = 3.0,
     time_limit: float | None = None,
     executor: Executor | None = None,
     progress: Callable[[float, str], None] | None = None,
@@ -79,6 +77,10 @@ def solve(
         What to solve.
     start : (n_1, …, n_N, outputs) array
         A table inside all cones whose rows sum to 1.
+    gap : float
+        About how far the start lies above the optimum, as a share of its height above the sum of the rows' least
+        costs. Levels of the barrier above it are left out. Too small a gap makes tiles slow, too large a one wastes
+        what the start is worth.
     time_limit : float, optional
         Seconds; the best table by then is returned.
     executor : Executor, optional
@@ -91,7 +93,7 @@ def solve(
         raise reject("start", "strictly inside all cones", "a table that is not")
     with _workers(executor) as pool:
         descent = _Descent(program, start, pool, clock, remote=executor is not None)
-        sweeps = descent.run(progress)
+        sweeps = descent.run(gap, progress)
     status = Status.TIME_LIMIT if clock.over else Status.IMPROVED
     return Solution(descent.best, None, status, "tiles", clock.spent, sweeps)
 
@@ -124,25 +126,26 @@ class _Descent:
         self.n_cones = float(np.prod(program.site_shape)) * faces * weights
         self.side = _SIDE[len(program.axes)]
 
-    def run(self, progress: Callable[[float, str], None] | None) -> int:
+    def run(self, gap: float, progress: Callable[[float, str], None] | None) -> int:
         """Sweep over the levels; return how many sweeps were made."""
         height = self.least - self.ground
         if not height > 0:
             return 0
-        before = _FIRST_LEVEL * height / self.n_cones
-        for number, level in enumerate(SCHEDULE):
+        before = gap * height / self.n_cones
+        levels = [level for level in SCHEDULE if level < gap]
+        for number, level in enumerate(levels):
             barrier = level * height / self.n_cones
             sooner = self.program.objective(self.table)
-            self.sweep(self._shift(number), _DEPTH * before, barrier, monotone=level < _MONOTONE_BELOW)
+            self.sweep(self._shift(number), before, barrier, monotone=level < _MONOTONE_BELOW)
             before = barrier
             value = self.program.objective(self.table)
             if value < self.least:
                 self.best, self.least = self.table.copy(), value
             if progress is not None:
-                progress((number + 1) / len(SCHEDULE), f"sweep {number + 1}: loss {value:.4f}")
+                progress((number + 1) / len(levels), f"sweep {number + 1}: loss {value:.4f}")
             if self.clock.over or (level < _MONOTONE_BELOW and sooner - value < _WORTHWHILE * height):
                 return number + 1
-        return len(SCHEDULE)
+        return len(levels)
 
     def _shift(self, number: int) -> tuple[int, ...]:
         """Return by how much the tiles of a sweep are shifted along each axis: borders move to the middles of tiles."""
