@@ -1,4 +1,4 @@
-"""Hundreds of outputs and large ε: a map over K x ε of what `auto` reaches in its time, beside Laplace noise with remap.
+"""Hundreds of outputs and large ε: a map over K x ε of what `auto` reaches in its time, beside laplace-remap.
 
 Each cell of the map runs in a process of its own, so that peak memory is its own, and is stored when it is done: a run
 that was ended goes on where it stopped. ε is per kilometre of the plane: problems have no projection.
@@ -83,30 +83,30 @@ def run(job, store):
     part.replace(store)
 
 
+COLUMNS = (
+    "city", "p", "seed", "K", "ε", "T, s", "method", "cells", "loss", "floor", "laplace-remap", "excess ÷ its excess",
+    "took, s", "processor, s", "kept", "peak, GB", "file, MB", "certify, s",
+)  # fmt: skip
+
+
 def show(store):
     """Print the map: loss, and the cost of privacy relative to that of Laplace noise with remap."""
-    done = {tuple(sorted(json.loads(key).items())): value for key, value in json.loads(store.read_text()).items()}
-    print("| city | p | seed | K | ε | T, s | method | cells | loss | floor | laplace-remap | excess ÷ its excess |", end="")
-    print(" took, s | processor, s | kept | peak, GB | file, MB | certify, s |")
-    print("|" + "---|" * 18)
-    for key, value in done.items():
-        job = dict(key)
+    done = [(json.loads(key), value) for key, value in json.loads(store.read_text()).items()]
+    same = ("city", "p", "seed", "outputs", "epsilon")
+    peers = {tuple(job[k] for k in same): found["loss"] for job, found in done if job["method"] == "laplace-remap"}
+    print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|")
+    for job, found in done:
         if job["method"] != "auto":
             continue
-        peers = [
-            other["loss"]
-            for name, other in done.items()
-            if dict(name)["method"] == "laplace-remap" and all(dict(name)[k] == job[k] for k in ("city", "p", "seed", "outputs", "epsilon"))
-        ]
-        peer = peers[0] if peers else math.nan
-        excess = (value["loss"] - value["floor"]) / (peer - value["floor"])
-        cells = "x".join(map(str, value["cells"])) if value["cells"] else ""
-        print(
-            f"| {job['city']} | {job['p']:g} | {job['seed']} | {job['outputs']} | {job['epsilon']:g} | {job['seconds']:g} "
-            f"| {value['method']} | {cells} | {value['loss']:.4f} | {value['floor']:.4f} | {peer:.4f} | {excess:.3f} "
-            f"| {value['took_s']:.0f} | {value['processor_s']:.0f} | {'yes' if value['kept_its_limit'] else 'NO'} "
-            f"| {value['peak_gb']:.2f} | {value['file_mb']:.1f} | {value['certify_s']:.1f} |"
+        peer, floor = peers.get(tuple(job[k] for k in same), math.nan), found["floor"]
+        row = (
+            *(job["city"], f"{job['p']:g}", job["seed"], job["outputs"], f"{job['epsilon']:g}", f"{job['seconds']:g}"),
+            *(found["method"], "x".join(map(str, found["cells"] or ()))),
+            *(f"{found['loss']:.4f}", f"{floor:.4f}", f"{peer:.4f}", f"{(found['loss'] - floor) / (peer - floor):.3f}"),
+            *(f"{found['took_s']:.0f}", f"{found['processor_s']:.0f}", "yes" if found["kept_its_limit"] else "NO"),
+            *(f"{found['peak_gb']:.2f}", f"{found['file_mb']:.1f}", f"{found['certify_s']:.1f}"),
         )
+        print("| " + " | ".join(map(str, row)) + " |")
 
 
 def main():

@@ -87,3 +87,21 @@ def test_bad_cells(cells, words):
 def test_bad_breakpoints(points):
     with pytest.raises(InvalidInputError, match=r"`breakpoints\[0\]` must be at least two strictly increasing"):
         Grid.from_breakpoints([points])
+
+
+def test_graded_cells_follow_the_cube_root_of_the_density():
+    rng = np.random.default_rng(0)
+    # Eight times as many records on the left: cells half as wide, but for the share that is added everywhere.
+    records = np.concatenate([rng.uniform(0, 1, 8000), rng.uniform(1, 2, 1000)])[:, None]
+    prior = np.full(len(records), 1 / len(records))
+    bounds = np.array([[0.0], [2.0]])
+    points = Grid.graded(bounds, 60, records, prior).breakpoints[0]
+    assert points[0] == 0.0
+    assert points[-1] == 2.0
+    left, right = (np.diff(points[(points > low) & (points < high)]).mean() for low, high in ((0.2, 0.8), (1.2, 1.8)))
+    assert right / left == pytest.approx(((1 + 0.03) / (1 / 8 + 0.03)) ** (1 / 3), rel=0.1)
+
+
+def test_graded_cells_stay_apart_when_all_records_coincide():
+    grid = Grid.graded(np.array([[0.0], [1.0]]), 64, np.full((5, 1), 0.3), np.full(5, 0.2))
+    assert np.diff(grid.breakpoints[0]).min() > 1e-3

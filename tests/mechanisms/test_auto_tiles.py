@@ -1,0 +1,89 @@
+"""What `auto` makes of tiles: where it uses them, how fine it designs, and that nothing gets worse by it."""
+
+import math
+
+import numpy as np
+import pytest
+
+import metricdp as mdp
+from metricdp._clock import Clock
+from metricdp.geometry.grid import Grid
+from metricdp.mechanisms import auto
+from metricdp.mechanisms.spline import fit
+from metricdp.mechanisms.spline.plan import TilePlan
+from problems import random_problem
+
+
+def test_more_time_buys_more_cells_and_more_outputs_cost_some():
+    plan = TilePlan.of(random_problem(0, n_outputs=30, side=40.0), 1.0)
+    cells = [plan.affordable_cells(seconds) for seconds in (0.01, 5, 20, 80)]
+    assert cells[0] == 0
+    assert cells == sorted(set(cells))
+    assert all(plan.seconds(count) <= seconds for count, seconds in zip(cells[1:], (5, 20, 80), strict=True))
+    many = TilePlan.of(random_problem(0, n_outputs=300, side=40.0), 1.0)
+    assert many.affordable_cells(20) < plan.affordable_cells(20)
+
+
+def test_the_likely_outputs_of_a_place_are_counted():
+    problem = random_problem(0, n_outputs=40, side=40.0)
+    plan = TilePlan.of(problem, 1.0)
+    places = Grid.graded(problem.bounds, 24, problem.records, problem.prior).cell_centres
+    away = np.linalg.norm(places[:, None] - problem.outputs, axis=2)
+    assert plan.likely == pytest.approx((away <= away.min(axis=1, keepdims=True) + 8.5).sum(axis=1).mean())
+
+
+@pytest.mark.parametrize(("n_axes", "p"), [(1, 2.0), (3, 2.0), (2, 1.5)])
+def test_no_plan_where_tiles_were_not_measured(n_axes, p):
+    assert TilePlan.of(random_problem(0, n_axes=n_axes, p=p), 1.0) is None
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
+@pytest.mark.parametrize(("side", "local"), [(60.0, True), (3.0, False)])
+def test_auto_designs_by_tiles(side, local, p, monkeypatch):
+    problem = random_problem(0, n_records=200, n_outputs=6, side=side, p=p)
+    monkeypatch.setattr(TilePlan, "affordable_cells", lambda _, seconds: 24)
+    assert TilePlan.of(problem, 1.0).is_local(24) is local
+    mechanism = mdp.fit(problem, 1.0, time_limit=60)
+    splines = [one for one in mechanism.report["tried"] if one["method"] == "spline"]
+    assert splines == [{"method": "spline", "solver": "tiles", "cells": [24, 24], "loss": splines[0]["loss"]}]
+    assert mechanism.report["loss"] == min(one["loss"] for one in mechanism.report["tried"])
+    assert mechanism.report["certificate"]["holds"]
+
+
+def test_a_finer_design_starts_from_a_coarser_one():
+    problem = random_problem(0, n_outputs=5, side=3.0)
+    grid = Grid.uniform(problem.bounds, 6)
+    coarse = fit.design_on(problem, 1.0, grid, fit.SplineOptions(gap=fit.COARSE_GAP, degree=3), Clock(None))
+    options = fit.SplineOptions(solver="tiles", degree=3)
+    fine = fit.design_by_tiles(problem, 1.0, coarse.spline.grid.halved(), options, Clock(None), coarse)
+    assert fine.mechanism.report["start_loss"] == pytest.approx(coarse.mechanism.report["loss"], rel=1e-4)
+    best = mdp.fit(problem, 1.0, "spline", breakpoints=fine.spline.grid.breakpoints, degree=3, gap=1e-7)
+    height = best.report["loss"] - problem.floor
+    assert best.report["loss"] - 1e-6 <= fine.mechanism.report["loss"] <= best.report["loss"] + 0.005 * height
+
+
+@pytest.mark.parametrize("limit", [0.5, 3.0])
+def test_limits_are_kept(limit):
+    problem = random_problem(0, n_records=2000, n_outputs=30, side=40.0)
+    clock = Clock(None)
+    mechanism = mdp.fit(problem, 1.0, time_limit=limit)
+    assert clock.spent < 1.2 * limit + 2 + 4  # four seconds for a busy machine
+    assert mechanism.report["certificate"]["holds"]
+
+
+def test_the_last_design_is_not_better_by_accident(monkeypatch):
+    """A finer design that comes out worse is not taken."""
+    problem = random_problem(0, n_outputs=6, side=60.0)
+    cells = iter([48, 48, 60, 60])
+    monkeypatch.setattr(TilePlan, "affordable_cells", lambda _, seconds: next(cells, 0))
+    losses = {}
+
+    def worse(problem, epsilon, plan, count, clock):
+        made = mdp.fit(problem, epsilon, "spline", cells=4 if count == 60 else 8)
+        losses[count] = made.report["loss"]
+        return made
+
+    monkeypatch.setattr(auto, "_tiled", worse)
+    mechanism = mdp.fit(problem, 1.0, time_limit=60)
+    assert losses[60] > losses[48]
+    assert min(losses[48], mechanism.report["loss"]) == mechanism.report["loss"]
