@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import metricdp as mdp
+from metricdp.cli import fit as fit_module
 from metricdp.files import reading
 from metricdp.mechanisms import families
 from metricdp.optimise import engines
@@ -51,10 +52,9 @@ def test_an_engine_is_not_offered_where_it_cannot_solve(engine, problem):
 
 
 def test_help_offers_an_engine(engine):
-    from metricdp.cli import fit as module
-
-    # Run anew, because help is put together when the module is imported.
-    command = runpy.run_path(module.__file__)["fit_command"]
+    # Run anew, because help is put together when the module is imported. The import itself is at the top of this file:
+    # here it would be the process's first one, and the toy would stay in the help that other tests see.
+    command = runpy.run_path(fit_module.__file__)["fit_command"]
     (option,) = typing.get_type_hints(command, include_extras=True)["solver"].__metadata__
     assert engine in option.help
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import queue
 import signal
 import sqlite3
 import threading
@@ -338,6 +339,7 @@ def test_nothing_is_undercounted_when_the_service_is_killed(tmp_path):
     """Clients write down what they received; after kill -9 the ledger must know of at least as much."""
     (file,) = saved(tmp_path, sharp=city())
     received = []
+    answers = queue.SimpleQueue()
     with running(
         tmp_path, file, "--ledger", tmp_path / "budgets.db", "--max-epsilon", EPSILON * 10**6, "--no-access-log"
     ) as service:
@@ -353,13 +355,18 @@ def test_nothing_is_undercounted_when_the_service_is_killed(tmp_path):
                     except httpx.TransportError:
                         break
                     mine += sum(output is not None for output in answer.json()["outputs"])
+                    answers.put(number)
             received.append((f"u{number}", mine))
 
         with ThreadPoolExecutor(16) as pool:
             asked = [pool.submit(ask, number) for number in range(16)]
-            time.sleep(1)
-            service.stop(signal.SIGKILL)
-            stop.set()
+            try:
+                # Killed in the middle of its work, however fast the machine is.
+                for _ in range(150):
+                    answers.get(timeout=30)
+            finally:
+                service.stop(signal.SIGKILL)
+                stop.set()
             for one in asked:
                 one.result()
     assert sum(count for _, count in received) > 100
