@@ -39,7 +39,9 @@ def test_commands(folder):
         assert program == "metricdp"
         answer = run(*arguments, cwd=folder)
         assert answer.returncode == 0, f"{line}: {answer.stderr}"
-        assert answer.stderr == ""
+        # The mechanism of this test has an ε of 400, so that reports are known; no budget of the page allows one.
+        affordable = "--max-epsilon" not in arguments
+        assert answer.stderr == "" if affordable else "No report is affordable" in answer.stderr
     assert pd.read_parquet(folder / "private.parquet")["output_id"].tolist() == nearest(points(ROWS)).tolist()
     assert (folder / "private-trips" / "monday.csv").exists()
     assert list(pd.read_csv(folder / "private.csv.gz")) == ["output_id", "lon", "lat", "id", "time"]

@@ -123,7 +123,7 @@ def test_full_disk_after_some_parts(folder, small_disk, monkeypatch):
     command = ["perturb", "city.mdp", "in.parquet", "disk/out.parquet", "--resume", "--json"]
     answer = run(*command, cwd=folder)
     assert answer.returncode == 2
-    assert "No space left on device" in answer.stderr
+    assert "No space left on device" in json.loads(answer.stdout)["error"]["message"]
     assert sorted(path.name for path in small_disk.iterdir()) == [".out.parquet.parts", "ballast"]
     assert len(list((small_disk / ".out.parquet.parts").glob("part-*"))) >= 3
     subprocess.run(["mount", "-o", "remount,size=64m", small_disk], check=True)

@@ -151,7 +151,7 @@ def test_queries_are_refused(settings):
     for method, path in (("POST", "/v1/perturb"), ("GET", "/v1/mechanisms")):
         answer = call(settings, method, f"{path}?lon={SECRET}", content=b"{}", headers=JSON)
         assert answer.status_code == 400
-        assert "coordinates belong in the body" in answer.json()["detail"]
+        assert "coordinates and ids belong in the body" in answer.json()["detail"]
         assert SECRET not in answer.text
 
 
