@@ -24,6 +24,17 @@ def test_more_time_buys_more_cells_and_more_outputs_cost_some():
     assert many.affordable_cells(20) < plan.affordable_cells(20)
 
 
+def test_a_busy_machine_gets_fewer_cells():
+    problem = random_problem(0, n_outputs=30, side=40.0)
+    quiet, busy = (TilePlan.of(problem, 1.0, slowdown) for slowdown in (1.0, 4.0))
+    assert busy.seconds(50) == pytest.approx(4 * quiet.seconds(50))
+    assert 0 < busy.affordable_cells(20) < quiet.affordable_cells(20)
+    assert auto._slowdown(8.0, 2.0) == 4.0
+    assert auto._slowdown(8.0, 12.0) == 1.0  # several threads on a quiet machine
+    assert auto._slowdown(0.1, 0.001) == 1.0  # too short to tell
+    assert auto._slowdown(8.0, 0.0) == 10.0
+
+
 def test_the_likely_outputs_of_a_place_are_counted():
     problem = random_problem(0, n_outputs=40, side=40.0)
     plan = TilePlan.of(problem, 1.0)

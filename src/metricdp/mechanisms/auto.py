@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,6 +49,9 @@ _TIME_SHARE = 0.8
 # Designs by tiles need so many cells per axis, and are repeated on finer grids of so many times the cells.
 _FEWEST_TILED_CELLS, _LEAST_GROWTH_OF_TILES = 24, 1.25
 
+# How busy the machine is shows in closed forms that take at least so many seconds; more than this is not believed.
+_SHORTEST_LOOK, _LARGEST_SLOWDOWN = 0.5, 10.0
+
 # Refinement ends once a finer grid gains less than this share of the loss.
 _WORTHWHILE = 2e-4
 
@@ -82,13 +86,14 @@ class AutoOptions:
 
 def fit_auto(problem: Problem, epsilon: float, options: AutoOptions) -> tuple[Mechanism, ...]:
     """Return closed forms and the best of splines that are refined while time remains, the least loss first."""
-    clock = Clock(options.time_limit)
+    clock, processor_started = Clock(options.time_limit), time.process_time()
     contest = _Contest(problem, clock)
     for mechanism in _closed_forms(problem, epsilon, options, clock):
         contest.enter(mechanism, loss_within(mechanism, problem, _LOSS_SHARE * options.time_limit))
         options.say(clock, f"{mechanism.method}: loss {contest.entries[-1].loss.value:.4f}")
     splines: list[dict[str, Any]] = []
-    spline = _best_spline(problem, epsilon, options, clock, splines)
+    plan = TilePlan.of(problem, epsilon, _slowdown(clock.spent, time.process_time() - processor_started))
+    spline = _best_spline(problem, epsilon, plan, options, clock, splines)
     if spline is not None:
         contest.enter(spline, Loss.exactly(spline.report["loss"]))
     contest.decide()
@@ -174,11 +179,22 @@ def _closed_forms(problem: Problem, epsilon: float, options: AutoOptions, clock:
         yield fit_em_remap(problem, epsilon, ClosedFormOptions(time_limit=_EM_REMAP_SHARE * options.time_limit))
 
 
+def _slowdown(seconds: float, processor_seconds: float) -> float:
+    """Return how many seconds a processor second takes here now, as closed forms show, which only compute."""
+    if seconds < _SHORTEST_LOOK:
+        return 1.0
+    return float(np.clip(seconds / max(processor_seconds, 1e-9), 1.0, _LARGEST_SLOWDOWN))
+
+
 def _best_spline(
-    problem: Problem, epsilon: float, options: AutoOptions, clock: Clock, tried: list[dict[str, Any]]
+    problem: Problem,
+    epsilon: float,
+    plan: TilePlan | None,
+    options: AutoOptions,
+    clock: Clock,
+    tried: list[dict[str, Any]],
 ) -> Spline | None:
     """Return the best spline that the time allows: by tiles where they were measured to be better."""
-    plan = TilePlan.of(problem, epsilon)
     if plan is None or plan.affordable_cells(clock.at_most(math.inf)) < _FEWEST_TILED_CELLS:
         return _best_by_whole_programs(problem, epsilon, options, clock, tried)
     return _best_by_tiles(problem, epsilon, plan, options, clock, tried)

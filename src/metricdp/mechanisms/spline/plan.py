@@ -51,16 +51,20 @@ _TIME_SHARE = 0.85
 class TilePlan:
     """What the time of a design by tiles depends on.
 
-    n_outputs : K. likely : outputs that are free at a place, on average. side : ε times the longest side of the box.
+    n_outputs : K.
+    likely : outputs that are free at a place, on average.
+    side : ε times the longest side of the box.
+    slowdown : how many seconds by the wall clock a processor second takes, on a machine with other work.
     """
 
     n_outputs: int
     likely: float
     side: float
+    slowdown: float = 1.0
     degree: int = 3
 
     @classmethod
-    def of(cls, problem: Problem, epsilon: float) -> TilePlan | None:
+    def of(cls, problem: Problem, epsilon: float, slowdown: float = 1.0) -> TilePlan | None:
         """Look at a problem; None where designs by tiles were not measured."""
         if problem.n_axes != 2 or problem.p not in _ORDERS:
             return None
@@ -70,7 +74,7 @@ class TilePlan:
         around = nearest + _REACH / epsilon
         likely = tree.query_ball_point(grid.cell_centres, around, p=problem.p, return_length=True)
         longest = float((problem.bounds[1] - problem.bounds[0]).max())
-        return cls(problem.n_outputs, float(np.mean(likely)), epsilon * longest)
+        return cls(problem.n_outputs, float(np.mean(likely)), epsilon * longest, slowdown)
 
     def is_local(self, cells: int) -> bool:
         """Return whether tiles can do without a coarser solution."""
@@ -78,7 +82,7 @@ class TilePlan:
 
     def finishing_seconds(self, cells: int) -> float:
         """Return the time from coefficients to a proved mechanism."""
-        return _PER_WEIGHT * (self.degree * cells + 1) ** 2 * self.n_outputs
+        return self.slowdown * _PER_WEIGHT * (self.degree * cells + 1) ** 2 * self.n_outputs
 
     def seconds(self, cells: int) -> float:
         """Return the time of a whole design."""
@@ -88,7 +92,7 @@ class TilePlan:
             start = _PER_SQUARE * self.n_outputs * min(1024.0, self.side / 0.35 + 30) ** 2
         else:
             start = _WHOLE_SECONDS * (cells / 48) ** _WHOLE_EXPONENT * self.n_outputs / 20
-        return tiles + start + self.finishing_seconds(cells)
+        return self.slowdown * (tiles + start) + self.finishing_seconds(cells)
 
     def affordable_cells(self, seconds: float) -> int:
         """Return the most cells per axis, an even number, whose design takes so many seconds at most."""
