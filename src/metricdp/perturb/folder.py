@@ -243,6 +243,8 @@ def _tasks(source: Path, target: Path, sha256: str, options: Options) -> list[Fi
         # Ignoring them would lose rows silently.
         got = ", ".join(others[:3]) or "none"
         raise reject("source", f"a folder of files that end in {endings()}", got)
+    for name in names:
+        sink_kind(target / name)  # outputs have the formats of their sources, and some are only read
     return [FileTask(name, source / name, target / name, target / _STATE, sha256, options) for name in names]
 
 

@@ -1,4 +1,4 @@
-"""Files of points: CSV, TSV, JSON lines, GeoJSON, Parquet and GeoParquet, Arrow; one module each."""
+"""Files of points: CSV, TSV, JSON lines, GeoJSON, Parquet and GeoParquet, Arrow, GeoPackage; one module each."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from metricdp._validation import reject
+from metricdp.errors import InvalidInputError
 from metricdp.perturb import limits
 from metricdp.perturb.formats.base import Extended, Sink, Source
 from metricdp.perturb.formats.csv_text import CsvSink, CsvSource, TsvSink, TsvSource
 from metricdp.perturb.formats.geojson import GeoJsonSink, GeoJsonSource
+from metricdp.perturb.formats.geopackage import GeoPackageSink, GeoPackageSource
 from metricdp.perturb.formats.ipc import IpcSink, IpcSource
 from metricdp.perturb.formats.json_lines import JsonLinesSink, JsonLinesSource
 from metricdp.perturb.formats.packing import COMPRESSIONS, Compression
@@ -43,6 +45,7 @@ FORMATS: dict[type[Sink], type[Source]] = {
     ParquetSink: ParquetSource,
     IpcSink: IpcSource,
     GeoJsonSink: GeoJsonSource,
+    GeoPackageSink: GeoPackageSource,
 }
 
 
@@ -96,13 +99,19 @@ def endings() -> str:
 
 
 def sink_kind(path: str | Path, parameter: str = "target") -> SinkKind:
-    """Return what writes files of this name."""
+    """Return what writes files of this name; if it is that of a `target`, it must be a format that is written."""
     name = file_name(path).casefold()
     if name == STANDARD:
         return SinkKind(CsvSink)
     ending = next((ending for ending in COMPRESSIONS if name.endswith(ending)), "")
     for kind in FORMATS:
         if name.removesuffix(ending).endswith(kind.suffixes) and (kind.is_text or not ending):
+            if parameter == "target" and not kind.is_written:
+                msg = (
+                    f"{shown(path)} cannot be written: files that end in {kind.suffixes[0]} are only read; "
+                    "write .geoparquet or .geojson."
+                )
+                raise InvalidInputError(msg)
             return SinkKind(kind, COMPRESSIONS.get(ending))
     raise reject(parameter, f"'-' or a file that ends in {endings()}", repr(shown(path)))
 

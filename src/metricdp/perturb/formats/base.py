@@ -182,6 +182,7 @@ class Sink(ABC):
     """Takes tables of one schema one after the other and writes them as one file.
 
     suffixes : of the files that it writes.
+    is_written : False if files with these endings are only read.
     is_text : whether they are text, which may be compressed as a whole.
     geometries : whether points are one column of geometries rather than one column per axis; None for as they came.
     needs_plane : whether it can only hold points of two axes.
@@ -190,6 +191,7 @@ class Sink(ABC):
     """
 
     suffixes: ClassVar[tuple[str, ...]]
+    is_written: ClassVar[bool] = True
     is_text: ClassVar[bool] = False
     geometries: ClassVar[bool | None] = None
     needs_plane: ClassVar[bool] = False
