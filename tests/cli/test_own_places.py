@@ -46,7 +46,7 @@ def fit(folder, *arguments):
 def problem(folder, monkeypatch, **options):
     """Return the problem that options describe."""
     monkeypatch.chdir(folder)
-    settings = {"n_outputs": 20, "n_tasks": 50, "seed": 0, "p": 2.0}
+    settings = {"n_outputs": None, "n_tasks": None, "seed": None, "p": 2.0}
     return design_problem(None, options.pop("city", None), **settings, **options)[0]
 
 
@@ -203,6 +203,13 @@ def test_own_places_with_the_roads_of_a_city(folder, town, monkeypatch):
         (["--records", "people.csv", "--outputs", "stops.csv", "--columns", "Longitude,lat"], "`--columns` must be among the columns"),
         (["--records", "stops.csv", "--outputs", "people.csv", "--output-columns", "id,lat"], "`--output-columns` must be among the columns"),
         (["--columns", "a,b", "--outputs", "stops.csv"], "`--columns` is about `--records`, which is not given"),
+        (["--city", "helsinki", "--encoding", "latin-1"], "`--encoding` is about a file of `--records` or `--outputs`, which is not given"),
+        (["--city", "helsinki", "--outputs", "square:500m", "--encoding", "latin-1"], "`--encoding` is about a file of"),
+        (["--city", "helsinki", "--coordinates", "lonlat"], "`--coordinates` is about a file of `--outputs`, which is not given"),
+        (["--city", "helsinki", "--id-column", "code"], "`--id-column` is about a file of `--outputs`, which is not given"),
+        (["--city", "helsinki", "--outputs", "stops.csv", "--n-outputs", "5"], "`--n-outputs` is about places drawn from the city, and `--outputs` names yours"),
+        (["--records", "people.csv", "--outputs", "stops.csv", "--n-tasks", "5"], "`--n-tasks` is about a `--city`; leave it out"),
+        (["--records", "people.csv", "--outputs", "stops.csv", "--seed", "0"], "`--seed` is about a `--city`; leave it out"),
         (["--records", "people.csv", "--outputs", "stops.csv", "--coordinates", "miles"], "`--coordinates` must be one of 'lonlat', 'projected'"),
         (["--records", "people.csv", "--outputs", "stops.csv", "--bounds", "1,2,3"], "`--bounds` must be numbers: west,south,east,north"),
         (["--records", "people.csv", "--outputs", "stops.csv", "--bounds", "1,2,3,4,5,6"], "`--bounds` must be 4 numbers"),
@@ -228,6 +235,17 @@ def test_errors_name_options_and_no_coordinates(folder, arguments, words):
     assert words in answer.stderr
     assert "112.5123" not in answer.stderr
     assert not (folder / "new.mdp").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [(("fit", "--epsilon", "1"), "--out"), (("compare", "--epsilons", "1"), "--csv"), (("compare", "--epsilons", "1"), "--markdown")],
+)  # fmt: skip
+def test_a_folder_that_does_not_exist_is_noticed_before_the_work(folder, command, option):
+    """Neither are the files of places looked for, which do not exist, nor is anything fitted."""
+    answer = call(*command, "--records", "missing.csv", "--outputs", "missing.csv", option, "nowhere/new", cwd=folder)
+    assert answer.returncode == 2
+    assert f"`{option}` must be a file in a folder that exists, got 'nowhere/new'" in answer.stderr
 
 
 def test_long_texts_are_refused_before_they_add_up(tmp_path):

@@ -409,7 +409,7 @@ def test_a_closed_ledger_is_of_no_use(path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "`max_epsilon` must be given for a new ledger, got None."),
+        ({}, "A new ledger needs `max_epsilon`, the budget of each person."),
         ({"max_epsilon": 0}, "`max_epsilon` must be a positive finite number, got 0."),
         ({"max_epsilon": math.inf}, "`max_epsilon` must be a positive finite number, got inf."),
         ({"max_epsilon": 1, "beyond": "raise"}, "`beyond` must be one of 'refuse', 'repeat-last', got 'raise'."),

@@ -281,9 +281,7 @@ def test_options_are_the_same_for_batches_streams_and_files(tmp_path):
     for function in (perturb_batch, perturb_stream):
         with pytest.raises(TypeError, match="'outsid'"):
             function(city(), given, outsid="drop")
-        with pytest.raises(
-            mdp.InvalidInputError, match="`user_column` must be given if, and only if, there is a ledger"
-        ):
+        with pytest.raises(mdp.InvalidInputError, match="`user_column` says whose budget is spent, which needs a"):
             function(city(), pa.table(given) if function is perturb_stream else given, user_column="id")
 
 

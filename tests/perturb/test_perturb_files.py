@@ -429,7 +429,7 @@ def test_mixed_types_in_a_folder(tmp_path):
         perturb_folder(city(), tmp_path / "in", tmp_path / "out")
     assert len(pd.read_parquet(tmp_path / "out" / "a.parquet")) == 20
     write(frame(20), tmp_path / "in" / "b.parquet")
-    with pytest.raises(mdp.InvalidInputError, match="had another input; give `resume` the same"):
+    with pytest.raises(mdp.InvalidInputError, match="differs in its input; give `resume` the same"):
         perturb_folder(city(), tmp_path / "in", tmp_path / "out", resume=True)
 
 
@@ -490,7 +490,7 @@ def test_resume_draws_no_row_again(tmp_path, suffix):
     assert not (parts / "draft").exists()
     with pytest.raises(mdp.InvalidInputError, match="has an unfinished run; go on with `resume`"):
         perturb_file(city(), source, target, options)
-    with pytest.raises(mdp.InvalidInputError, match="had another options; give `resume` the same"):
+    with pytest.raises(mdp.InvalidInputError, match="differs in its options; give `resume` the same"):
         perturb_file(city(), source, target, resume=True)
     assert {path.name: path.read_bytes() for path in parts.glob("part-*")} == before
     summary = perturb_file(city(), source, target, options, resume=True)
@@ -613,7 +613,7 @@ def test_people_have_budgets(tmp_path):
         summary = perturb_file(city(), source, tmp_path / "out.parquet", options, ledger=ledger)
         assert summary.counts.refused == ROWS - 2 * 300
         assert ledger.remaining("ann") < city().claimed_epsilon
-        with pytest.raises(mdp.InvalidInputError, match="`user_column` must be given if, and only if"):
+        with pytest.raises(mdp.InvalidInputError, match="A `ledger` needs `user_column`, the column that"):
             perturb_file(city(), source, tmp_path / "out2.parquet", ledger=ledger)
         with pytest.raises(
             mdp.InvalidInputError, match="`user_column` must be among the columns id, lon, lat, note, person, got 'who'"

@@ -125,7 +125,7 @@ def test_parts_keep_indices_and_a_resumed_job_shows_ids(tmp_path, monkeypatch):
     assert kept.schema.names == ["output_id"]
     assert kept["output_id"].to_pylist() == expected(range(5))[: len(kept)]
     # Parts of a mechanism that calls its outputs otherwise are another mechanism's.
-    with pytest.raises(mdp.InvalidInputError, match="had another mechanism"):
+    with pytest.raises(mdp.InvalidInputError, match="differs in its mechanism"):
         perturb_file(named(IDS["text"][::-1]), source, target, resume=True)
     assert perturb_file(named(IDS["text"]), source, target, resume=True).resumed >= 150
     found = columns_of(target)

@@ -105,7 +105,7 @@ def test_resuming_notices_that_the_file_at_a_url_has_changed(tmp_path, memory):
     with pytest.raises(Cut):
         perturb_file(city(), "memory://in.csv", tmp_path / "out.csv", resume=True, progress=cut)
     memory.pipe("/in.csv", content(tmp_path, "csv") + b"9,24.94,60.17\n")
-    with pytest.raises(mdp.InvalidInputError, match="had another input"):
+    with pytest.raises(mdp.InvalidInputError, match="differs in its input"):
         perturb_file(city(), "memory://in.csv", tmp_path / "out.csv", resume=True)
     memory.pipe("/in.csv", content(tmp_path, "csv"))
     assert perturb_file(city(), "memory://in.csv", tmp_path / "out.csv", resume=True).resumed >= 150

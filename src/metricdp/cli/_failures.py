@@ -29,6 +29,9 @@ _STOPPED = {130: ("Interrupted", "Stopped by Ctrl-C."), 143: ("Terminated", "Sto
 
 def in_words(error: BaseException) -> str:
     """Return the message of an error in the words of the command line."""
+    if isinstance(error, OSError) and error.strerror:
+        # Without Python's "[Errno 2]".
+        return error.strerror if error.filename is None else f"{error.strerror}: {error.filename!r}"
     return str(error).replace(ADVICE, _ADVICE)
 
 

@@ -40,6 +40,9 @@ __all__ = [
     "numbers",
 ]
 
+# What is drawn from a city unless options say otherwise.
+_N_OUTPUTS, _N_TASKS, _SEED = 20, 50, 0
+
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 MechanismFile = Annotated[Path, typer.Argument(help="A mechanism file.")]
 ProblemFile = Annotated[
@@ -53,9 +56,14 @@ City = Annotated[
         autocompletion=_completion.one_of(_completion.cities),
     ),
 ]
-NOutputs = Annotated[int, typer.Option("--n-outputs", help="Places of the city that may be reported.")]
-NTasks = Annotated[int, typer.Option("--n-tasks", help="Places of the city that people travel to.")]
-Seed = Annotated[int, typer.Option(help="Which outputs and tasks are drawn.")]
+# Without a default, so that one that is given where there is no city to draw from can be refused.
+NOutputs = Annotated[
+    int | None, typer.Option("--n-outputs", help=f"Places of the city that may be reported; {_N_OUTPUTS} by default.")
+]
+NTasks = Annotated[
+    int | None, typer.Option("--n-tasks", help=f"Places of the city that people travel to; {_N_TASKS} by default.")
+]
+Seed = Annotated[int | None, typer.Option(help=f"Which outputs and tasks are drawn; {_SEED} by default.")]
 Norm = Annotated[
     float,
     typer.Option(
@@ -106,9 +114,9 @@ def design_problem(
     file: Path | None,
     city: str | None,
     *,
-    n_outputs: int,
-    n_tasks: int,
-    seed: int,
+    n_outputs: int | None,
+    n_tasks: int | None,
+    seed: int | None,
     p: float,
     records: str | None = None,
     outputs: str | None = None,
@@ -128,7 +136,10 @@ def design_problem(
         coordinates=coordinates, encoding=encoding, id_column=id_column, name_column=name_column, bounds=bounds,
     )  # fmt: skip
     if city is None:
+        _refuse({"--n-outputs": n_outputs, "--n-tasks": n_tasks, "--seed": seed}, "is about a `--city`")
         return read_problem(file, files, p), None
+    if outputs is not None:
+        _refuse({"--n-outputs": n_outputs}, "is about places drawn from the city, and `--outputs` names yours")
     others = {
         "--records": records, "--columns": columns, "--loss": loss, "--prior": prior, "--bounds": bounds,
         str(file): file,
@@ -142,8 +153,15 @@ def design_problem(
     with named_as(
         {"outputs": said, "tasks": "--n-tasks", "output_ids": "--id-column", "output_names": "--name-column"}
     ):
-        places = {"outputs": n_outputs} if outputs is None else own_places(files)
-        return network.problem(**places, tasks=n_tasks, seed=seed, p=p), network
+        places = own_places(files) or {"outputs": _N_OUTPUTS if n_outputs is None else n_outputs}
+        tasks = _N_TASKS if n_tasks is None else n_tasks
+        return network.problem(**places, tasks=tasks, seed=_SEED if seed is None else seed, p=p), network
+
+
+def _refuse(options: dict[str, int | None], reason: str) -> None:
+    for option, value in options.items():
+        if value is not None:
+            raise InvalidInputError(f"`{option}` {reason}; leave it out.")
 
 
 def numbers(option: str, text: str) -> list[float]:

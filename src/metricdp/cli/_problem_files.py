@@ -69,6 +69,8 @@ class Files:
         }  # fmt: skip
         if self.outputs is None or names_cells(self.outputs):
             _refuse_without("a file of `--outputs`", own)
+            if self.records is None:
+                _refuse_without("a file of `--records` or `--outputs`", {"--encoding": self.encoding})
             return self.outputs
         return _read_places(
             "--outputs", "--output-columns", self.outputs, self.output_columns, self.coordinates,
@@ -77,10 +79,11 @@ class Files:
 
 
 def own_places(files: Files) -> dict[str, Any]:
-    """Return the outputs for a city as its method `problem` takes them: degrees with ids and names, or cells."""
+    """Return the outputs for a city, if there are any, as its `problem` takes them: degrees with ids, or cells."""
     outputs = files.read_outputs()
     if not isinstance(outputs, PlacesFile):
-        return {"outputs": outputs}
+        _refuse_without("a file of `--outputs`", {"--coordinates": files.coordinates})
+        return {} if outputs is None else {"outputs": outputs}
     if not _in_degrees({"--outputs": outputs}):
         msg = (
             "A city needs `--outputs` in longitude and latitude; name the columns lon and lat, or say `--coordinates`."

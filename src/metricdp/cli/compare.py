@@ -14,7 +14,7 @@ from metricdp.cities import RoadNetwork
 from metricdp.cli import _completion
 from metricdp.cli import _problem as options
 from metricdp.cli._console import out, print_json, progress_bar
-from metricdp.cli._writing import write_figure, write_text
+from metricdp.cli._writing import require_folder, write_figure, write_text
 from metricdp.experiments.canvas import require_plots
 from metricdp.experiments.comparing import compare
 from metricdp.experiments.comparison import Comparison
@@ -41,9 +41,9 @@ def compare_command(
         ),
     ] = None,
     city: options.City = None,
-    n_outputs: options.NOutputs = 20,
-    n_tasks: options.NTasks = 50,
-    seed: options.Seed = 0,
+    n_outputs: options.NOutputs = None,
+    n_tasks: options.NTasks = None,
+    seed: options.Seed = None,
     p: options.Norm = 2.0,
     records: options.Records = None,
     outputs: options.Outputs = None,
@@ -72,6 +72,8 @@ def compare_command(
     """Fit every method at every ε and compare loss, gap to the best possible, violations and time."""
     if figures is not None:
         require_plots()
+    require_folder("--csv", csv)
+    require_folder("--markdown", markdown)
     design, network = options.design_problem(
         problem, city, n_outputs=n_outputs, n_tasks=n_tasks, seed=seed, p=p,
         records=records, outputs=outputs, loss=loss, prior=prior, columns=columns, output_columns=output_columns,

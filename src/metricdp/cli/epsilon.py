@@ -15,6 +15,7 @@ from metricdp._validation import reject
 from metricdp.cli import _problem as options
 from metricdp.cli._completion import methods, one_of
 from metricdp.cli._console import named_as, out, print_json
+from metricdp.cli._writing import require_folder
 from metricdp.experiments.canvas import picture_kind
 from metricdp.experiments.epsilon_choice import EpsilonChoice, choose_epsilon
 from metricdp.mechanisms.families import METHODS
@@ -42,9 +43,9 @@ def epsilon_command(
     ] = "laplace-remap",
     plot: Annotated[Path | None, typer.Option(help="Also draw losses and distances over ε, into this file.")] = None,
     city: options.City = None,
-    n_outputs: options.NOutputs = 20,
-    n_tasks: options.NTasks = 50,
-    seed: options.Seed = 0,
+    n_outputs: options.NOutputs = None,
+    n_tasks: options.NTasks = None,
+    seed: options.Seed = None,
     p: options.Norm = 2.0,
     records: options.Records = None,
     outputs: options.Outputs = None,
@@ -64,6 +65,7 @@ def epsilon_command(
     if plot is not None:
         with named_as({"path": "--plot"}):
             picture_kind(plot)  # before the work, not after it
+        require_folder("--plot", plot)
     design, _ = options.design_problem(
         problem, city, n_outputs=n_outputs, n_tasks=n_tasks, seed=seed, p=p,
         records=records, outputs=outputs, loss=loss, prior=prior, columns=columns, output_columns=output_columns,

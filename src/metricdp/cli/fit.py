@@ -14,6 +14,7 @@ from metricdp._validation import choice, reject
 from metricdp.cli import _problem as options
 from metricdp.cli._completion import methods, one_of
 from metricdp.cli._console import out, print_json, progress_bar
+from metricdp.cli._writing import require_folder
 from metricdp.errors import InvalidInputError
 from metricdp.files.header import FORMAT
 from metricdp.files.reading import content_hash
@@ -31,15 +32,17 @@ _ENGINES = ", ".join(engine.name for engine in ENGINES)
 def fit_command(
     problem: options.ProblemFile = None,
     *,
-    epsilon: Annotated[float, typer.Option(help="Privacy budget per unit of distance; smaller is more private.")],
+    epsilon: Annotated[
+        float, typer.Option(help="Privacy budget, per km on a map; smaller is more private. See `metricdp epsilon`.")
+    ],
     out_file: Annotated[Path, typer.Option("--out", help="Where to write the mechanism.")] = Path("mechanism.mdp"),
     method: Annotated[
         str, typer.Option(help=f"One of: {', '.join(METHODS)}.", autocompletion=one_of(methods))
     ] = "auto",
     city: options.City = None,
-    n_outputs: options.NOutputs = 20,
-    n_tasks: options.NTasks = 50,
-    seed: options.Seed = 0,
+    n_outputs: options.NOutputs = None,
+    n_tasks: options.NTasks = None,
+    seed: options.Seed = None,
     p: options.Norm = 2.0,
     records: options.Records = None,
     outputs: options.Outputs = None,
@@ -63,7 +66,9 @@ def fit_command(
     executor: Annotated[
         str | None, typer.Option(help="Where tiles of the engine tiles are solved: dask://HOST:PORT; here by default.")
     ] = None,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds; the best certified answer by then.")] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds; the best certified answer by then. A minute for auto.")
+    ] = None,
     refine: Annotated[bool | None, typer.Option("--refine", help="Descend on the true loss (AIPO).")] = None,
     scale: Annotated[
         str | None,
@@ -74,6 +79,7 @@ def fit_command(
     as_json: options.JsonFlag = False,
 ) -> None:
     """Design a mechanism, prove that it is private, and write it to a file."""
+    require_folder("--out", out_file)
     design, _ = options.design_problem(
         problem, city, n_outputs=n_outputs, n_tasks=n_tasks, seed=seed, p=p,
         records=records, outputs=outputs, loss=loss, prior=prior, columns=columns, output_columns=output_columns,

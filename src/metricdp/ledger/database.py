@@ -332,7 +332,7 @@ def _connection(path: Path) -> sqlite3.Connection:
 def _make(path: Path, terms: Terms) -> None:
     """Make an empty ledger; of several processes that do so at once, one succeeds and all will use its file."""
     if terms.max_epsilon is None:
-        raise reject("max_epsilon", "given for a new ledger", None)
+        raise InvalidInputError("A new ledger needs `max_epsilon`, the budget of each person.")
     # Made aside and linked, so that the file appears whole. SQLite gives the files beside it the same mode.
     begin, end = _aside(path)
     aside = path.parent / f"{begin}{secrets.token_hex(8)}{end}"

@@ -13,6 +13,7 @@ from metricdp._validation import reject
 from metricdp.errors import InvalidInputError
 from metricdp.mechanisms.base import Mechanism
 from metricdp.perturb.geometries import holds_points, primary_geometry, reference_system
+from metricdp.perturb.nested import NESTED
 
 __all__ = ["PointColumns", "find_columns", "find_places", "require_column"]
 
@@ -107,7 +108,24 @@ def _guess(
         if all(name is not None for name in named):
             return tuple(name for name in named if name is not None)
     wanted = " or ".join(", ".join(aliases[0] for aliases in kind) for kind in kinds) or f"{axes[0]} columns"
-    raise reject("columns", f"named (looked for {wanted}{hint})", f"a table of {listed(schema.names)}")
+    inside = _inside_of(schema)
+    raise reject(
+        "columns", f"named (looked for {wanted}{hint})", f"a table of {listed(schema.names)}{inside and f'; {inside}'}"
+    )
+
+
+def _inside_of(schema: pa.Schema) -> str:
+    """Return a sentence about the first column that has others inside, those of a point if they are known."""
+    for field in schema:
+        if NESTED in (field.metadata or {}):
+            return f"`columns` may lead into objects: {listed([field.name + '.NAME'])}"
+        if not pa.types.is_struct(field.type):
+            continue
+        names = [inner.name for inner in field.type]
+        found = [one_of(names, aliases) for aliases in (LONGITUDE, LATITUDE)]
+        if all(name is not None for name in found):
+            return f"`columns` may be {listed([f'{field.name}.{name}' for name in found])}".replace(", ", ",")
+    return ""
 
 
 def _checked(schema: pa.Schema, n_axes: int, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -14,10 +14,10 @@ from metricdp._validation import reject
 from metricdp.errors import InvalidInputError
 from metricdp.perturb.columns import PointColumns, require_column
 from metricdp.perturb.geometries import extension_name, geometry_columns, inside
+from metricdp.perturb.nested import NESTED
 
 __all__ = [
     "JSON_TEXT",
-    "NESTED",
     "PARTITION",
     "Copying",
     "copied_columns",
@@ -30,9 +30,8 @@ __all__ = [
     "without_nested",
 ]
 
-# Metadata of a column of JSON texts. Under the second key, "all" or "some" says how many are objects and arrays.
+# Metadata of a column of JSON texts; see also `NESTED`.
 JSON_TEXT = {b"metricdp": b"json"}
-NESTED = b"nested"
 
 # Metadata of a column that the names of folders give, such as `day` of `day=2024-01-01`.
 PARTITION = {b"metricdp.folder": b"name"}

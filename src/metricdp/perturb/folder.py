@@ -118,8 +118,12 @@ def perturb_folder(
     try:
         with told_rows(progress, "perturbing") as tell:
             done = _do_all(tasks, mechanism, ledger, cluster, watch, tell)
-    except BaseException:
-        state.release()
+    except BaseException as error:
+        kept = resume or cluster is not None or any(one.target.exists() for one in tasks)
+        if isinstance(error, InvalidInputError) and not kept:
+            state.discard()  # so that the mended command can be given as it is
+        else:
+            state.release()
         raise
     state.discard()
     if tasks[0].options.copy == "all" and (words := suspicion(done.copied)) is not None:
@@ -259,6 +263,8 @@ def _require_inside(folder: Path, paths: Sequence[Path]) -> None:
 def _is_complete(state: JobFolder, tasks: Sequence[FileTask], *, resume: bool) -> bool:
     """Return True if resuming and all outputs are there; raise if the folder holds anything else."""
     target = state.folder.parent
+    if target.exists() and not target.is_dir():
+        raise reject("target", "a folder, because `source` is one", repr(str(target)))
     target.mkdir(parents=True, exist_ok=True)
     if state.exists():
         if not resume:
@@ -299,11 +305,12 @@ def _do_all(
     tell: TellRows,
 ) -> _Done:
     """Do the files and add up their counts."""
-    failed, all_done = [], _Done()
+    failed: dict[str, list[str]] = {}
+    all_done = _Done()
     with closing(_answers(tasks, mechanism, ledger, cluster)) as answers:
         for done, (task, answer) in enumerate(answers, start=1):
             if "error" in answer:
-                failed.append(f"{task.name}: {answer['error']}")
+                failed.setdefault(answer["error"], []).append(task.name)
             else:
                 counts = Counts(**answer["counts"])
                 watch.add(counts)
@@ -312,10 +319,20 @@ def _do_all(
                 all_done.not_copied |= answer["not_copied"]
             tell(watch.total.rows_in, done / len(tasks))
     if failed:
-        more = f" (and {len(failed) - 3} more)" if len(failed) > 3 else ""
-        msg = f"{len(failed)} of {len(tasks)} files failed; mend them and go on with `resume`. " + " ".join(failed[:3])
-        raise InvalidInputError(msg + more)
+        raise InvalidInputError(_failures(failed, len(tasks)))
     return all_done
+
+
+def _failures(failed: dict[str, list[str]], total: int) -> str:
+    """Return what went wrong with which files, each kind of error once."""
+    count = sum(map(len, failed.values()))
+    then = "go on with `resume`" if count < total else "try again"
+    words = [
+        f"{names[0]}{f' and {len(names) - 1:,} more' if len(names) > 1 else ''}: {error}"
+        for error, names in failed.items()
+    ]
+    others = f" (and {len(words) - 3:,} other errors)" if len(words) > 3 else ""
+    return f"{count} of {total} files failed; mend them and {then}. {' '.join(words[:3])}{others}"
 
 
 def _answers(

@@ -82,8 +82,10 @@ class Perturbation:
             # A ledger stores and repeats numbers of outputs.
             msg = f"A ledger keeps budgets only for mechanisms with outputs, and {self.mechanism.method} has none."
             raise InvalidInputError(msg)
-        if (self.sampler is None) != (self.options.user_column is None):
-            raise reject("user_column", "given if, and only if, there is a ledger", self.options.user_column)
+        if self.sampler is None and self.options.user_column is not None:
+            raise InvalidInputError("`user_column` says whose budget is spent, which needs a `ledger`.")
+        if self.sampler is not None and self.options.user_column is None:
+            raise InvalidInputError("A `ledger` needs `user_column`, the column that says whose point it is.")
 
     @classmethod
     def of(

@@ -10,7 +10,10 @@ import pyarrow.compute as pc
 
 from metricdp.perturb.geometries import PART_OF_GEOMETRY, geometry_columns
 
-__all__ = ["Leaf", "leaves_of", "reached", "with_leaves"]
+__all__ = ["NESTED", "Leaf", "leaves_of", "reached", "with_leaves"]
+
+# Key in the metadata of a column of JSON texts: "all" or "some" says how many of them are objects and arrays.
+NESTED = b"nested"
 
 
 @dataclass(frozen=True)

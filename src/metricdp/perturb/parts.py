@@ -81,8 +81,8 @@ class JobFolder:
         if changed := [name for name, value in job.items() if earlier.get(name) != value]:
             self.release()
             msg = (
-                f"The unfinished run in {self.folder} had another {', '.join(changed)}; give `resume` the same input, "
-                "mechanism and options, or remove that folder to start anew."
+                f"The unfinished run in {self.folder} differs in its {', '.join(changed)}; give `resume` the same "
+                "input, mechanism and options, or remove that folder to start anew."
             )
             raise InvalidInputError(msg)
 

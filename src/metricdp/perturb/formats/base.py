@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from metricdp.errors import InvalidInputError
 from metricdp.perturb import limits
-from metricdp.perturb.copying import JSON_TEXT, NESTED, PARTITION, is_json
+from metricdp.perturb.copying import JSON_TEXT, PARTITION, is_json
 from metricdp.perturb.geometries import PART_OF_GEOMETRY
-from metricdp.perturb.nested import Leaf, leaves_of, with_leaves
+from metricdp.perturb.nested import NESTED, Leaf, leaves_of, with_leaves
 
 __all__ = ["Extended", "Sink", "Source", "after", "as_text", "decoding", "text_schema", "unmarked"]
 
@@ -29,13 +29,15 @@ _DAMAGE = (
     pa.ArrowException, OSError, EOFError, ValueError, OverflowError, RecursionError, zlib.error, lzma.LZMAError,
 )  # fmt: skip
 
+_NOT_IN = "text that is not {}; say what it is with `encoding`, such as latin-1 or cp1252"
+
 # If the decoder's message contains the first, the second is said instead.
 _SIGNS = {
     "straddl": "a row that is longer than 4 MB",
-    "invalid UTF8": "text that is not UTF-8; say what it is with `encoding`, such as latin-1 or cp1252",
+    "invalid UTF8": _NOT_IN.format("UTF-8"),
     "Nested data conversions": "texts inside of a struct in a form that pyarrow reads as a whole only; flatten it",
     "Memory usage limit": "it takes more than 128 MB to decompress; compress it with xz's own settings",
-    "conversion error": "a cell that should be a number is none",
+    "conversion error": "a cell that should be a number is none; decimals have a point, as in 24.94",
     "columns, got": "it has not as many cells as the first line has names",
 }
 
@@ -234,9 +236,10 @@ def _unreadable(name: str, error: Exception, rows: int, columns: Sequence[str]) 
     where = f"row {int(row[1]):,}" if row is not None else f"some row after {rows:,}"
     if column is not None and int(column[1]) < len(columns):
         where += f", column {columns[int(column[1])]!r}"
-    if isinstance(error, UnicodeError):
-        words = "invalid UTF8"
     what = next((said for sign, said in _SIGNS.items() if sign in words), "it is damaged or cut off")
+    if isinstance(error, UnicodeError):
+        # Python's decoder of UTF-16 does not always say whose error it is.
+        what = _NOT_IN.format(getattr(error, "encoding", "utf-16").upper())
     return InvalidInputError(f"`{name}` must be readable, got trouble at {where}: {what}.")
 
 

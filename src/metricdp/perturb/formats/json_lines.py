@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from metricdp.errors import InvalidInputError
 from metricdp.perturb import limits
-from metricdp.perturb.copying import JSON_TEXT, NESTED
+from metricdp.perturb.copying import JSON_TEXT
 from metricdp.perturb.formats.base import Sink, Source, decoding
 from metricdp.perturb.formats.json_values import Names, batched, is_number, json_text, json_texts
 from metricdp.perturb.formats.streams import Bytes
+from metricdp.perturb.nested import NESTED
 from metricdp.perturb.remote import shown
 
 __all__ = ["JsonLinesSink", "JsonLinesSource"]

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from metricdp.perturb import limits
-from metricdp.perturb.copying import JSON_TEXT, NESTED, is_json
+from metricdp.perturb.copying import JSON_TEXT, is_json
+from metricdp.perturb.nested import NESTED
 
 __all__ = ["Names", "batched", "is_number", "json_text", "json_texts"]
 

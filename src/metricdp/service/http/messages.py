@@ -221,7 +221,6 @@ Request = TypeVar("Request", bound=BaseModel)
 # Our words for each kind of error, because pydantic's own messages may quote what was sent.
 _RULES = {
     "missing": "must be given",
-    "extra_forbidden": "has a field that is not known",
     "list_type": "must be a list",
     "float_type": "must be a number",
     "finite_number": "must be a finite number",
@@ -249,8 +248,9 @@ def read(model: type[Request], body: bytes) -> Request:
         return model.model_validate_json(body)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_ERRORS]
+    rules = _RULES | {"extra_forbidden": f"has a field that is not known; known are {', '.join(model.model_fields)}"}
     errors = [
-        {"where": _where(one["type"], one["loc"]), "rule": _RULES.get(one["type"], "is not valid")} for one in found
+        {"where": _where(one["type"], one["loc"]), "rule": rules.get(one["type"], "is not valid")} for one in found
     ]
     raise HttpProblem(422, "The body is not a request that this service understands.", errors=errors)
 
