@@ -1,8 +1,11 @@
 """Ctrl-C and SIGTERM end every command soon, with the exit code of the signal and with nothing left behind."""
 
+import json
 import os
 import random
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +18,8 @@ import metricdp as mdp
 
 # Commands end within 2 s. Loaded machines take longer, and what this tests against is minutes.
 PATIENCE_SECONDS = 10.0
+
+HIDE_CURSOR, SHOW_CURSOR = b"\x1b[?25l", b"\x1b[?25h"
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 
@@ -30,6 +35,10 @@ COMMANDS = {
     "reproduce": ("reproduce", "--quick", "--out", "out", "--workers", "2"),
     "demo": ("demo", "--out", "folder"),
     "perturb": ("perturb", "em.mdp", "points.csv", "out.csv"),
+    "perturb-folder": ("perturb", "em.mdp", "many", "out"),
+    "epsilon": ("epsilon", "--city", "helsinki", "--radius", "500m", "--method", "spline"),
+    "info": ("info", "em.mdp", "--certify"),
+    "ledger": ("ledger", "show", "budgets.db"),
     "certify": ("certify", "em.mdp"),
     "serve": ("serve", "em.mdp", "--port", "0"),
 }  # fmt: skip
@@ -43,6 +52,10 @@ def files(tmp_path_factory):
     mdp.fit(problem, 2.0, "laplace").save(folder / "em.mdp")
     with (folder / "points.csv").open("w") as points:
         points.write("lon,lat\n" + "24.94,60.17\n" * 1_000_000)
+    (folder / "many").mkdir()
+    for number in range(8):
+        os.link(folder / "points.csv", folder / "many" / f"{number}.csv")
+    mdp.Ledger(folder / "budgets.db", max_epsilon=1).close()
     return folder
 
 
@@ -66,13 +79,13 @@ def session(leader):
     return found
 
 
-def stopped(command, how, delay, cwd):
+def stopped(arguments, how, delay, cwd):
     """Start a command, send it a signal after a delay, and return its exit code and the seconds that it took to end.
 
     The exit code is None if the command had ended by itself.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "metricdp", *COMMANDS[command]],
+        [sys.executable, "-m", "metricdp", *arguments],
         cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     try:
@@ -104,10 +117,14 @@ def stopped(command, how, delay, cwd):
         process.stderr.close()
 
 
-def check(command, how, delay, files, cwd):
-    for name in ("em.mdp", "points.csv"):
+def lay_out(files, cwd):
+    for name in ("em.mdp", "points.csv", "many", "budgets.db"):
         (cwd / name).symlink_to(files / name)
-    code, seconds, words = stopped(command, how, delay, cwd)
+
+
+def check(command, how, delay, files, cwd, *more):
+    lay_out(files, cwd)
+    code, seconds, words = stopped((*COMMANDS[command], *more), how, delay, cwd)
     expected = {None, 128 + how} | ({0} if command == "serve" else set())
     assert code in expected, words
     assert "Traceback" not in words
@@ -116,6 +133,10 @@ def check(command, how, delay, files, cwd):
         mdp.load(cwd / "m.mdp")
     if command == "perturb" and code is not None:
         assert not (cwd / "out.csv").exists()
+    if command.startswith("perturb") and code is not None and list(cwd.rglob("job.json")):
+        assert "stopped; the same command with --resume goes on" in words
+    for path in cwd.glob("out/*.csv"):
+        assert path.read_text().count("\n") == 1_000_001, "an output of a folder must be whole"
     return code, seconds
 
 
@@ -124,6 +145,11 @@ QUICK = [
     ("compare", signal.SIGTERM, 4.0),
     ("compare", signal.SIGINT, 4.0),
     ("perturb", signal.SIGTERM, 1.0),
+    ("perturb-folder", signal.SIGTERM, 3.0),
+    ("perturb-folder", signal.SIGINT, 3.0),
+    ("epsilon", signal.SIGTERM, 1.0),
+    ("info", signal.SIGTERM, 0.3),
+    ("ledger", signal.SIGINT, 0.2),
     ("demo", signal.SIGTERM, 3.0),
 ]
 
@@ -131,6 +157,138 @@ QUICK = [
 @pytest.mark.parametrize(("command", "how", "delay"), QUICK)
 def test_a_signal_ends_a_command_and_its_processes(command, how, delay, files, tmp_path):
     check(command, how, delay, files, tmp_path)
+
+
+def test_a_folder_on_a_cluster_ends_and_its_workers_stay(files, tmp_path):
+    distributed = pytest.importorskip("distributed", reason="needs the extra `cluster`")
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
+    ) as cluster:
+        more = ("--cluster", cluster.scheduler_address)
+        code, _ = check("perturb-folder", signal.SIGTERM, 4.0, files, tmp_path, *more)
+        assert code == 143
+        with distributed.Client(cluster) as client:
+            assert client.submit(int, 7).result(timeout=30) == 7
+
+
+def begun(arguments, cwd, **streams):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "metricdp", *arguments], cwd=cwd, start_new_session=True, **streams
+    )  # fmt: skip
+    while process.poll() is None and not handles(process.pid, signal.SIGTERM):
+        time.sleep(0.01)
+    return process
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"), [(signal.SIGINT, "Interrupted"), (signal.SIGTERM, "Terminated")], ids=["SIGINT", "SIGTERM"]
+)
+def test_the_document_says_what_ended_the_command(files, tmp_path, how, kind):
+    lay_out(files, tmp_path)
+    process = begun((*COMMANDS["perturb-folder"], "--json"), tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.rglob("job.json")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(how)
+    said, words = process.communicate(timeout=60)
+    assert process.returncode == 128 + how, words
+    answer = json.loads(said)["error"]  # one document, not two
+    assert (answer["type"], answer["exit_code"]) == (kind, 128 + how)
+    assert b"--resume goes on" in words
+
+
+def test_errors_on_the_way_out_are_not_told_as_the_cause(tmp_path):
+    script = """
+import os, signal, sys
+import metricdp.cli as cli
+def clumsy(**_):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+    except KeyboardInterrupt:
+        raise OSError("the connection was lost") from None
+cli.app = clumsy
+sys.argv = ["metricdp", "info", "--json"]
+cli.main()
+"""
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert answer.returncode == 143, answer.stderr
+    assert json.loads(answer.stdout)["error"]["type"] == "Terminated"
+
+
+def test_a_command_that_does_not_end_by_itself_still_says_how_to_go_on():
+    """What native code does to a command: no exception reaches its blocks."""
+    script = """
+import os, signal, time
+from metricdp.cli._signals import ended_by_signals, said_when_stopped
+with ended_by_signals(), said_when_stopped("go on with --resume"):
+    print("ready", flush=True)
+    while True:
+        try:
+            time.sleep(60)
+        except KeyboardInterrupt:
+            pass
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.terminate()
+        words = process.communicate(timeout=60)[1]
+    assert process.returncode == 143
+    assert words == "go on with --resume\n"
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_terminal_gets_its_cursor_back(files, tmp_path, how):
+    lay_out(files, tmp_path)
+    ours, theirs = os.openpty()
+    process = begun(COMMANDS["perturb-folder"], tmp_path, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    shown, sent = b"", False
+    try:
+        # A terminal's end reads as an error once the last process has closed it.
+        while True:
+            shown += os.read(ours, 65536)
+            if not sent and HIDE_CURSOR in shown:
+                process.send_signal(how)
+                sent = True
+    except OSError:
+        pass
+    finally:
+        os.close(ours)
+    assert process.wait(60) == 128 + how, shown
+    assert sent, "no bar was shown"
+    assert shown.rfind(SHOW_CURSOR) > shown.rfind(HIDE_CURSOR)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_second_signal_ends_a_service_that_waits_for_a_request(files, tmp_path, how):
+    """The first lets requests under way finish, for up to a grace period; somebody who asks again will not wait."""
+    lay_out(files, tmp_path)
+    process = begun(("serve", "em.mdp", "--port", "0"), tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        said = b""
+        while (found := re.search(rb"http://127.0.0.1:([0-9]+)", said)) is None:
+            line = process.stdout.readline()
+            assert line, said
+            said += line
+        with socket.create_connection(("127.0.0.1", int(found[1]))) as client:
+            client.sendall(b"POST /v1/perturb HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                           b"Content-Length: 100\r\n\r\n{")  # fmt: skip
+            time.sleep(1)
+            process.send_signal(how)
+            time.sleep(0.5)
+            assert process.poll() is None, "the request under way was not waited for"
+            process.send_signal(how)
+            started = time.monotonic()
+            process.wait(60)
+            assert time.monotonic() - started < PATIENCE_SECONDS / 2  # the rest of the request may take 10 s to come
+        assert process.returncode in (0, 128 + how)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from metricdp.cli._console import print_json
+from metricdp.cli._signals import is_ending
 from metricdp.errors import ADVICE, InvalidInputError, NotCertified, SolverError
 
 __all__ = ["MENDABLE", "PROGRAM", "WRONG_INPUT", "in_words", "run_with_json_errors", "tell_stopped", "wants_json"]
@@ -41,12 +42,19 @@ def wants_json(arguments: Sequence[str]) -> bool:
 
 
 def run_with_json_errors(app: Callable[..., Any]) -> int:
-    """Run the command line and return its exit code; errors become documents."""
+    """Run the command line and return its exit code; errors become documents.
+
+    What goes wrong after a signal goes wrong because of it, so it is not told: the end tells of the signal.
+    """
     try:
         code = app(prog_name=PROGRAM, standalone_mode=False)
     except MENDABLE as error:
+        if is_ending():
+            raise
         return _failed(type(error).__name__, in_words(error), WRONG_INPUT, getattr(error, "certificate", None))
     except Exception as error:
+        if is_ending():
+            raise
         # Errors of usage come from click, or from the copy of it that newer versions of typer bring along.
         say = getattr(error, "format_message", None)
         if say is None:

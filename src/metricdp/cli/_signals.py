@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from metricdp._atomic import remove_unfinished
 
-__all__ = ["ended_by_signals", "hand_over_signals"]
+__all__ = ["ended_by_signals", "hand_over_signals", "is_ending", "said_when_stopped"]
 
 # Seconds that a command has to end by itself after the first signal. A second signal ends it at once.
 _GRACE_SECONDS = 1.0
@@ -25,6 +25,12 @@ _pipes: set[int] = set()
 
 # What is to be said before the end, at most one function: whoever takes it out of the list calls it.
 _last_words: list[Callable[[int], None]] = []
+
+# What the command that runs tells people on stderr if it is stopped, at most one sentence.
+_advice: list[str] = []
+
+# The signals that have come while `ended_by_signals` runs.
+_received: list[int] = []
 
 _SHOW_CURSOR = "\x1b[?25h"
 
@@ -41,11 +47,11 @@ def ended_by_signals(last_words: Callable[[int], None] | None = None) -> Iterato
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    received: list[int] = []
+    _received.clear()
     _last_words[:] = [] if last_words is None else [last_words]
 
     def interrupt(number: int, _frame: FrameType | None) -> NoReturn:
-        received.append(number)
+        _received.append(number)
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
@@ -58,8 +64,8 @@ def ended_by_signals(last_words: Callable[[int], None] | None = None) -> Iterato
         yield
     except BaseException:
         # The interrupt may have become another exception on its way here.
-        if received:
-            _leave(received[0])
+        if _received:
+            _leave(_received[0])
         raise
     finally:
         signal.set_wakeup_fd(earlier_writer)
@@ -67,6 +73,22 @@ def ended_by_signals(last_words: Callable[[int], None] | None = None) -> Iterato
         os.close(writer)  # ends the thread
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def is_ending() -> bool:
+    """Whether a signal is ending this command, so that errors which it meets on its way out are not the cause."""
+    return bool(_received)
+
+
+@contextmanager
+def said_when_stopped(sentence: str) -> Iterator[None]:
+    """Tell people `sentence` if a signal ends the block, also if the block has no time to end by itself."""
+    _advice[:] = [sentence]
+    try:
+        yield
+    finally:
+        if not is_ending():
+            _advice.clear()
 
 
 def hand_over_signals() -> None:
@@ -108,6 +130,7 @@ def _leave(number: int) -> NoReturn:
         with suppress(OSError, ValueError):
             if sys.stderr.isatty():
                 sys.stderr.write(_SHOW_CURSOR)
+            sys.stderr.writelines(f"{sentence}\n" for sentence in _advice)
             sys.stderr.flush()
             sys.stdout.flush()
     finally:

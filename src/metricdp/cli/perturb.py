@@ -15,6 +15,7 @@ from metricdp.cli._completion import one_of
 from metricdp.cli._console import errors, out, print_json, rows_bar, warn
 from metricdp.cli._ledger import with_ledger_options
 from metricdp.cli._problem import JsonFlag, MechanismFile
+from metricdp.cli._signals import said_when_stopped
 from metricdp.errors import InvalidInputError
 from metricdp.files.reading import load
 from metricdp.ledger.options import LedgerOptions
@@ -22,7 +23,7 @@ from metricdp.perturb.folder import perturb_folder
 from metricdp.perturb.formats import STANDARD
 from metricdp.perturb.job import perturb_file
 from metricdp.perturb.options import Options
-from metricdp.perturb.remote import located, shown
+from metricdp.perturb.remote import is_url, located, shown
 from metricdp.perturb.summary import Summary
 
 __all__ = ["perturb_command"]
@@ -35,7 +36,7 @@ def perturb_command(
         str,
         typer.Argument(
             metavar="IN",
-            help="CSV, TSV, JSON lines, Parquet, GeoJSON, Arrow, a folder of them, a URL, or - (stdin, CSV).",
+            help="CSV, TSV, JSON lines, Parquet, GeoJSON, Arrow, GeoPackage, a folder, a URL, or - (stdin, CSV).",
         ),
     ],
     target: Annotated[str, typer.Argument(metavar="OUT", help="A new file or folder, a URL, or - (stdout, CSV).")],
@@ -89,19 +90,17 @@ def perturb_command(
     loaded = load(mechanism)
     opened = nullcontext() if ledger is None else ledger.open()
     chosen: dict[str, Any] = {"resume": resume, "warn": warn}
-    try:
-        with opened as book, rows_bar("perturbing") as progress:
-            if Path(located(source)).is_dir():
-                summary = perturb_folder(
-                    loaded, source, target, options, ledger=book, cluster=cluster, progress=progress, **chosen
-                )
-            else:
-                summary = perturb_file(
-                    loaded, source, target, options, ledger=book, overwrite=overwrite, progress=progress, **chosen
-                )
-    except KeyboardInterrupt:
-        errors.print("stopped" if STANDARD in (source, target) else "stopped; the same command with --resume goes on")
-        raise typer.Exit(130) from None
+    direct = STANDARD in (source, target) or is_url(located(target))
+    advice = "stopped" if direct else "stopped; the same command with --resume goes on"
+    with said_when_stopped(advice), opened as book, rows_bar("perturbing") as progress:
+        if Path(located(source)).is_dir():
+            summary = perturb_folder(
+                loaded, source, target, options, ledger=book, cluster=cluster, progress=progress, **chosen
+            )
+        else:
+            summary = perturb_file(
+                loaded, source, target, options, ledger=book, overwrite=overwrite, progress=progress, **chosen
+            )
     if as_json:
         print_json({"out": shown(target), **summary.to_dict()})
     elif target != STANDARD:

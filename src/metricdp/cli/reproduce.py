@@ -11,6 +11,7 @@ from metricdp._validation import choice
 from metricdp.cli import _completion
 from metricdp.cli._console import errors, out, print_json
 from metricdp.cli._problem import JsonFlag, numbers
+from metricdp.cli._signals import said_when_stopped
 from metricdp.experiments.engine.progress import board_on
 from metricdp.experiments.paper.plan import COMPARED, EXPERIMENTS
 from metricdp.experiments.paper.reproducing import Reproduction, reproduce
@@ -58,24 +59,20 @@ def reproduce_command(
     Stop it at any moment and run the same command again: finished jobs are not computed twice. Exit code 1 if a
     mechanism that the paper calls private broke its guarantee, or a job failed.
     """
-    try:
-        with board_on(errors) as board:
-            found = reproduce(
-                _experiments(experiments),
-                out=folder,
-                cities=None if cities is None else cities.split(","),
-                epsilons=None if epsilons is None else numbers("--epsilons", epsilons),
-                methods=COMPARED if methods is None else methods.split(","),
-                repeats=repeats,
-                workers=workers,
-                executor=executor,
-                auto_seconds=auto_seconds,
-                quick=quick,
-                board=board,
-            )
-    except KeyboardInterrupt:
-        errors.print("stopped; the same command goes on from here", highlight=False)
-        raise typer.Exit(130) from None
+    with said_when_stopped("stopped; the same command goes on from here"), board_on(errors) as board:
+        found = reproduce(
+            _experiments(experiments),
+            out=folder,
+            cities=None if cities is None else cities.split(","),
+            epsilons=None if epsilons is None else numbers("--epsilons", epsilons),
+            methods=COMPARED if methods is None else methods.split(","),
+            repeats=repeats,
+            workers=workers,
+            executor=executor,
+            auto_seconds=auto_seconds,
+            quick=quick,
+            board=board,
+        )
     if as_json:
         print_json(_answer(found))
     else:

@@ -65,9 +65,21 @@ def run(
     app = create_app(settings)
     with _listening(host, port) as listener, _quiet_signals():
         address = _address(listener, host)
-        server = uvicorn.Server(_config(app, settings, lambda: on_ready and on_ready(address)))
+        server = _Server(_config(app, settings, lambda: on_ready and on_ready(address)))
         # uvloop accepts one connection per socket in each turn of its loop, and a turn takes long under load.
         server.run(sockets=[listener, *(listener.dup() for _ in range(_MORE_LISTENERS))])
+
+
+class _Server(uvicorn.Server):
+    """Waits for requests under way after a first signal, and ends at once after a second one.
+
+    uvicorn itself does so for SIGINT only. Nothing is lost: a budget is charged before a report is released.
+    """
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take note of a signal."""
+        self.force_exit = self.force_exit or self.should_exit
+        super().handle_exit(sig, frame)
 
 
 def _config(app: FastAPI, settings: Settings, on_ready: Callable[[], object]) -> uvicorn.Config:
