@@ -404,4 +404,5 @@ def test_the_command_line_takes_a_scale(tmp_path):
     assert json.loads(answer.stdout)["report"]["scale"] > 0.5
     refused = run(*arguments, "--scale", "full", cwd=tmp_path)
     assert refused.returncode != 0
-    assert "`--scale` must be a number in (0, 1] or 'certified', got 'full'" in refused.stderr.replace("\n", " ")
+    message = json.loads(refused.stdout)["error"]["message"]
+    assert "`--scale` must be a number in (0, 1] or 'certified', got 'full'" in message
