@@ -353,3 +353,25 @@ except KeyboardInterrupt:
 """
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
     assert answer.stdout.split() == ["interrupted", "1"], answer.stderr
+
+
+def test_an_interrupt_ends_the_solver_of_copt():
+    """Its programs are solved in a second, so a harder one is made up."""
+    script = f"""
+import os, signal, threading, time
+import numpy as np
+from scipy import sparse
+from metricdp.optimise.engines.inequalities import solve_inequalities
+rng = np.random.default_rng(0)
+matrix = sparse.random_array((5000, 5000), density=0.05, rng=rng, format="csr")
+threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    solve_inequalities(-rng.uniform(1, 2, 5000), matrix, rng.uniform(1, 2, 5000))
+except KeyboardInterrupt:
+    started = time.monotonic()
+    while threading.active_count() > 1 and time.monotonic() < started + {PATIENCE_SECONDS}:
+        time.sleep(0.05)
+    print("interrupted", threading.active_count(), time.monotonic() - started)
+"""
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    assert answer.stdout.split()[:2] == ["interrupted", "1"], answer.stderr

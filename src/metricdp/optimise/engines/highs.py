@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import highspy
@@ -15,7 +16,7 @@ from metricdp.optimise.engines._interruptible import interruptible
 from metricdp.optimise.engines.base import Engine, Solution, Status
 from metricdp.optimise.programs import Program
 
-__all__ = ["ENGINE"]
+__all__ = ["ENGINE", "STATUS", "prepared"]
 
 STATUS = {
     highspy.HighsModelStatus.kOptimal: Status.OPTIMAL,
@@ -31,17 +32,7 @@ STATUS = {
 def solve(program: Program, *, time_limit: float | None = None) -> Solution:
     """Solve a linear program; the answer is interior (no crossover), accurate to about 1e-8."""
     started = time.perf_counter()
-    engine = highspy.Highs()  # type: ignore[no-untyped-call]
-    options: dict[str, Any] = {
-        "output_flag": False,
-        "solver": "ipm",
-        "run_crossover": "off",
-        "ipm_optimality_tolerance": 1e-9,
-    }
-    if time_limit is not None:
-        options["time_limit"] = float(time_limit)
-    for name, value in options.items():
-        _check(engine.setOptionValue(name, value), f"option {name}={value}")
+    engine = prepared({"solver": "ipm", "run_crossover": "off", "ipm_optimality_tolerance": 1e-9}, time_limit)
     # A warning means that coefficients below 1e-9 were taken as zero; the repair corrects the violations that follow.
     if engine.passModel(_model(program)) == highspy.HighsStatus.kError:
         raise SolverError("HiGHS did not accept the model.")
@@ -62,6 +53,15 @@ def solve(program: Program, *, time_limit: float | None = None) -> Solution:
     ran = "highs-ipm" if info.ipm_iteration_count > 0 or info.simplex_iteration_count <= 0 else "highs-simplex"
     iterations = max(info.ipm_iteration_count, info.simplex_iteration_count)
     return Solution(table, multipliers, status, ran, time.perf_counter() - started, int(iterations))
+
+
+def prepared(options: Mapping[str, Any], time_limit: float | None) -> Any:
+    """Return a silent HiGHS with these options."""
+    engine = highspy.Highs()  # type: ignore[no-untyped-call]
+    limit = {} if time_limit is None else {"time_limit": float(time_limit)}
+    for name, value in {"output_flag": False, **options, **limit}.items():
+        _check(engine.setOptionValue(name, value), f"option {name}={value}")
+    return engine
 
 
 def _check(status: highspy.HighsStatus, what: str) -> None:

@@ -1,21 +1,21 @@
-"""Linear programs of no particular form, by scipy's interface to HiGHS."""
+"""Linear programs of no particular form, by HiGHS; Ctrl-C stops it."""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
-from typing import Any
 
+import highspy
 import numpy as np
 from scipy import sparse
-from scipy.optimize import linprog
 
 from metricdp._validation import FloatArray
+from metricdp.errors import SolverError
 from metricdp.optimise.engines._interruptible import interruptible
 from metricdp.optimise.engines.base import Status
+from metricdp.optimise.engines.highs import STATUS, prepared
 
 __all__ = ["Variables", "solve_inequalities"]
-
-STATUS = {0: Status.OPTIMAL, 1: Status.TIME_LIMIT, 2: Status.INFEASIBLE}
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,29 @@ def solve_inequalities(
     cost: FloatArray, matrix: sparse.csr_array, right: FloatArray, *, time_limit: float | None = None
 ) -> Variables:
     """Minimise ⟨cost, v⟩ over v ≥ 0 with matrix · v ≤ right, by an interior-point method."""
-    options = {} if time_limit is None else {"time_limit": time_limit}
-    # scipy-stubs does not know that `linprog` takes sparse matrices.
-    solve: Any = linprog
-    found = interruptible(
-        lambda: solve(cost, A_ub=matrix, b_ub=right, bounds=(0, None), method="highs-ipm", options=options)
-    )
-    if found.x is None or not np.isfinite(found.x).all():
-        return Variables(None, STATUS.get(found.status, Status.FAILED), 0)
-    status = Status.OPTIMAL if found.status == 0 else Status.INACCURATE
-    return Variables(np.asarray(found.x), status, int(found.nit))
+    engine = prepared({"solver": "ipm"}, time_limit)
+    if engine.passModel(_model(cost, sparse.csc_array(matrix), right)) == highspy.HighsStatus.kError:
+        raise SolverError("HiGHS did not accept the model.")
+    stop = threading.Event()
+    # The interior-point method is followed by a crossover, which ends with the simplex method.
+    for event in (engine.cbIpmInterrupt, engine.cbSimplexInterrupt):
+        event.subscribe(lambda step: step.interrupt() if stop.is_set() else None)
+    interruptible(engine.run, stop.set)
+    status = STATUS.get(engine.getModelStatus(), Status.FAILED)
+    found, info = engine.getSolution(), engine.getInfo()
+    values = np.array(found.col_value)
+    if not found.value_valid or not np.isfinite(values).all():
+        return Variables(None, status, 0)
+    iterations = max(info.ipm_iteration_count, info.simplex_iteration_count)
+    return Variables(values, status if status is Status.OPTIMAL else Status.INACCURATE, int(iterations))
+
+
+def _model(cost: FloatArray, matrix: sparse.csc_array, right: FloatArray) -> highspy.HighsLp:
+    model = highspy.HighsLp()
+    model.num_row_, model.num_col_ = matrix.shape
+    model.col_cost_ = cost
+    model.col_lower_, model.col_upper_ = np.zeros(len(cost)), np.full(len(cost), highspy.kHighsInf)
+    model.row_lower_, model.row_upper_ = np.full(len(right), -highspy.kHighsInf), right
+    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    model.a_matrix_.start_, model.a_matrix_.index_, model.a_matrix_.value_ = matrix.indptr, matrix.indices, matrix.data
+    return model
