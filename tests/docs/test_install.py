@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from install_tools import build_wheel
 from metricdp._version import __version__
 
 ROOT = Path(__file__).parents[2]
@@ -35,16 +35,7 @@ assert metricdp.__file__.startswith(sys.path[0]), metricdp.__file__
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    pytest.importorskip("hatchling", reason="needs hatchling, which builds the wheel")
-    folder = tmp_path_factory.mktemp("wheel")
-    # A copy of what git knows: files that lie around would get into the wheel.
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder)
-    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", "dist"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=120)
-    (built,) = (folder / "dist").iterdir()
-    return built
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pandas as pd
@@ -118,6 +119,29 @@ def test_demo(folder):
     assert "lower bound" in answer.stdout
     written = {path.name for path in (folder / "demo").iterdir()}
     assert written == {"helsinki.mdp", "map.png", "loss.png", "comparison.csv", "comparison.md"}
+
+
+def test_every_extra_is_listed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(re.findall(r"^\| `(\w+)` \| .* \| \+\d+ \|$", TEXT, re.MULTILINE)) == set(
+        project["optional-dependencies"]
+    )
+
+
+def test_what_is_cited_is_what_the_citation_file_says():
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    ((_, block),) = (one for one in BLOCKS if one[0] == "bibtex")
+    fields = dict(re.findall(r"(\w+) += \{(.+)\},\n", block.replace("$\\ell_p$", "ℓp")))
+    assert f"\nversion: {fields['version']}\n" in cited
+    assert f'title: "{fields["title"]}"' in cited
+    family, given = fields["author"].split(", ")
+    assert f"family-names: {family}\n        given-names: {given}\n" in cited
+    assert f'year: {fields["year"]}\n    url: "{fields["url"]}"' in cited
+    assert f'"{fields["journal"]}"' in cited
+
+
+def test_the_readme_is_short():
+    assert len(TEXT.splitlines()) < 150
 
 
 def test_links_and_pictures_exist():
