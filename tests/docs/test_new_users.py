@@ -206,6 +206,9 @@ def test_the_engineers_swapped_columns_are_noticed_in_files_and_over_http(engine
     pytest.importorskip("fastapi", reason="needs the extra `service`")
     from service_tools import running
 
+    for option, value in (("--city", "helsinki"), ("--tiles", "https://example.org/{z}/{x}/{y}.png")):
+        line = refused("serve", "pickups.mdp", option, value, cwd=engineer.folder)
+        assert f"`{option}` is about the page; give `--page` too" in line
     with running(tmp_path, engineer.folder / "pickups.mdp") as service, service.client() as client:
         points = PINGS[:25].tolist()
         right = client.post("/v1/perturb", json={"points": points}).json()

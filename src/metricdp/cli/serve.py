@@ -73,6 +73,9 @@ def serve_command(
             msg = "`--demo` fits its own mechanisms; give it no files."
             raise InvalidInputError(msg)
         chosen, page, city = _demo_files(), True, city or "helsinki"
+    for option, value in {"--city": city, "--tiles": tiles}.items():
+        if value is not None and not page:
+            raise InvalidInputError(f"`{option}` is about the page; give `--page` too, or leave it out.")
     with named_as(_OPTIONS):
         settings = Settings(
             files=chosen,
