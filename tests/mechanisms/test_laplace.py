@@ -313,9 +313,9 @@ def test_bad_files_are_refused(setting, value, words):
 
 def test_a_remap_out_of_time_says_so():
     problem = weighted_problem(4)
-    mechanism = fit_laplace_remap(problem, 1.0, LaplaceOptions(squares=32, time_limit=1e-9))
+    mechanism = fit_laplace_remap(problem, 1.0, LaplaceOptions(squares=256, time_limit=1e-9))
     assert mechanism.report["outputs_tried"] == 1
-    assert fit_laplace_remap(problem, 1.0, LaplaceOptions(squares=32)).report["outputs_tried"] == 5
+    assert fit_laplace_remap(problem, 1.0, LaplaceOptions(squares=256)).report["outputs_tried"] == 5
 
 
 def test_points_belong_to_the_nearest_square():
