@@ -247,7 +247,9 @@ def test_rows_for_losses_differ_from_the_others_by_nothing_that_a_loss_can_see(r
     mechanism = fit_laplace_remap(problem, rate, LaplaceOptions(squares=64))
     edges = np.clip(np.column_stack(np.meshgrid(*mechanism.squares.edges)).reshape(-1, 2)[::9], *problem.bounds)
     points = np.concatenate([np.random.default_rng(0).uniform(*problem.bounds, size=(300, 2)), edges])
-    likely, exact = mechanism._likely_rows(points), mechanism._rows(points)
+    units = np.eye(problem.n_outputs)[:, None].repeat(len(points), axis=1)
+    likely = np.column_stack([mechanism.losses_at(points, unit) for unit in units])
+    exact = mechanism.probabilities(points)
     assert np.abs(likely - exact).max() < 1e-10
     assert mechanism.expected_loss(problem) == pytest.approx(
         float(problem.prior @ np.einsum("ik,ik->i", mechanism.probabilities(problem.records), problem.loss)), rel=1e-10

@@ -305,16 +305,13 @@ class Mechanism(ABC):
                 f"over {self.n_outputs} outputs and {self.bounds.shape[1]} axes",
                 f"{problem.n_outputs} outputs and {problem.n_axes} axes",
             )
-        total = 0.0
-        for part in slices(problem.n_records, self._rows_at_once):
-            total += float(problem.prior[part] @ self.losses_at(problem.records[part], problem.loss[part]))
-        return total
+        return float(problem.prior @ self.losses_at(problem.records, problem.loss))
 
     def losses_at(self, records: FloatArray, loss: FloatArray) -> FloatArray:
         """Return Σ_k z_k(x) L(x, y_k) for records of the box, given their rows of losses."""
         found = np.empty(len(records))
         for part in slices(len(records), self._rows_at_once):
-            found[part] = np.einsum("ik,ik->i", self._likely_rows(records[part]), loss[part])
+            found[part] = np.einsum("ik,ik->i", self._rows(records[part]), loss[part])
         return found
 
     def save(self, path: str | Path) -> None:
@@ -334,10 +331,6 @@ class Mechanism(ABC):
     @abstractmethod
     def _rows(self, points: FloatArray) -> FloatArray:
         """Return the rows of a few points that lie in the box."""
-
-    def _likely_rows(self, points: FloatArray) -> FloatArray:
-        """Return the rows of a few points of the box with an absolute error that shows in no expected loss."""
-        return self._rows(points)
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:

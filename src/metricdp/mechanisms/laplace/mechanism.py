@@ -133,11 +133,12 @@ class LatticeLaplace(NoisyMechanism):
     def _rows(self, points: FloatArray) -> FloatArray:
         return raise_tails(self._mass.rows(self.frame.enter(self.snap(points))), self._possible)
 
-    def _likely_rows(self, points: FloatArray) -> FloatArray:
+    def losses_at(self, records: FloatArray, loss: FloatArray) -> FloatArray:
+        """Return Σ_k z_k(x) L(x, y_k) for records of the box, given their rows of losses."""
         mass = self._mass
         if isinstance(mass, PlanarMass):
-            return mass.likely_rows(self.frame.enter(self.snap(points)))
-        return self._rows(points)
+            return mass.expected(self.frame.enter(self.snap(records)), loss)
+        return super().losses_at(records, loss)
 
     def _draw(self, points: FloatArray, source: RandomSource) -> NDArray[np.intp]:
         noisy = self._noisy(points, source)
