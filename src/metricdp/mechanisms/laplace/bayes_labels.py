@@ -139,8 +139,14 @@ class BayesLabels:
         return len(tile.candidates) * math.prod(tile.padded(self.squares.shape))
 
     def _in_squares(self, distance: float) -> NDArray[np.intp]:
-        """Return how many squares a distance over the rate is along each axis."""
-        return np.ceil(np.minimum(distance / self.rate / self.squares.pitch, self.squares.shape)).astype(np.intp)
+        """Return how many squares apart two points at most this far apart, over the rate, can be along each axis."""
+        steps = (distance / self.rate + self._diagonal) / self.squares.pitch
+        return np.ceil(np.minimum(steps, self.squares.shape)).astype(np.intp)
+
+    @property
+    def _diagonal(self) -> float:
+        """The diagonal of a square, which matters where squares are wider than 1/rate."""
+        return float(np.linalg.norm(self.squares.pitch))
 
     @property
     def _tile_counts(self) -> list[int]:
@@ -189,7 +195,8 @@ class BayesLabels:
         """Return which squares are near to some record."""
         empty = np.ones(self.squares.shape, dtype=bool)
         empty[tuple(self._cell[self.problem.prior > 0].T)] = False
-        return np.asarray(distance_transform_edt(empty, sampling=self.squares.pitch) <= _NEAR / self.rate)
+        distance = distance_transform_edt(empty, sampling=self.squares.pitch)
+        return np.asarray(distance <= _NEAR / self.rate + self._diagonal)
 
     def _costs(self, tile: _Tile) -> Iterator[tuple[NDArray[np.intp], FloatArray]]:
         """Yield some of the tile's candidates and their costs in its squares, until there are none left."""

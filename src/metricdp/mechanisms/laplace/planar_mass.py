@@ -45,7 +45,7 @@ _NODES_OF_SINGLES = 2
 
 # Points that look at the same panels share a cell this wide over the rate; in it they are sorted by so many bits of
 # each coordinate.
-_VIEW_SIDE, _BITS = 4.0, 8
+_VIEW_SIDE, _BITS = 6.0, 8
 
 # Marks panels that need not be looked at.
 _NO_NODES = -1
