@@ -147,8 +147,8 @@ class PlanarMass:
                 continue
             # Where so few nodes do, single precision does too.
             kind = np.float32 if count <= _NODES_OF_SINGLES else np.float64
-            across, start, stop = (offset.astype(kind, copy=False) for offset in (across, start, stop))
-            result[which] = _far(across, start, stop, self.rate, int(count))
+            offsets: list[Any] = [offset.astype(kind, copy=False) for offset in (across, start, stop)]
+            result[which] = _far(*offsets, self.rate, int(count))
         return result
 
     def _by_pairs(self, across: FloatArray, start: FloatArray, stop: FloatArray) -> FloatArray:
