@@ -148,7 +148,7 @@ class PlanarMass:
             # Where so few nodes do, single precision does too.
             kind = np.float32 if count <= _NODES_OF_SINGLES else np.float64
             offsets: list[Any] = [offset.astype(kind, copy=False) for offset in (across, start, stop)]
-            result[which] = _far(*offsets, self.rate, int(count))
+            result[which] = _far(offsets[0], offsets[1], offsets[2], self.rate, int(count))
         return result
 
     def _by_pairs(self, across: FloatArray, start: FloatArray, stop: FloatArray) -> FloatArray:
