@@ -593,14 +593,14 @@ def test_a_run_that_was_cut_off_goes_on(lake, tmp_path):
             lines.writelines(f"{number},24.94,60.17\n" for number in range(start, start + 100_000))
     asked = ("perturb", "h.mdp", "many.csv", "out.parquet", "--copy", "id")
     process = started(asked, tmp_path)
-    while process.poll() is None and not list((tmp_path / ".out.parquet.parts").glob("*")):
-        time.sleep(0.05)
-    time.sleep(4)
+    while process.poll() is None and not list((tmp_path / ".out.parquet.parts").glob("part-*")):
+        time.sleep(0.02)
     code, _, words = interrupt(process)
     assert code == 130, "it ended before Ctrl-C came"
     assert "--resume" in words
     assert "go on with `--resume`" in refused(*asked, cwd=tmp_path)
-    fine(*asked, "--resume", cwd=tmp_path)
+    went_on = json.loads(fine(*asked, "--resume", "--json", cwd=tmp_path).stdout)
+    assert 0 < went_on["resumed"] < rows
     ids = pd.read_parquet(tmp_path / "out.parquet", columns=["id"])["id"]
     assert (ids.astype(int) == np.arange(rows)).all()
 
