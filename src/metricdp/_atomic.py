@@ -40,8 +40,11 @@ def atomic_file(path: str | os.PathLike[str], *, private: bool = False) -> Itera
                 os.fchmod(stream.fileno(), mode)  # gives back what the umask took
             os.fsync(stream.fileno())
         aside.replace(target)
-    except BaseException:
-        aside.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename == str(aside):
+            error.filename = str(target)  # the name that the caller knows
         raise
     finally:
         _unfinished.discard(aside)

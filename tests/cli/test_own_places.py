@@ -284,3 +284,18 @@ def test_places_in_another_encoding(folder, tmp_path):
     assert fitted.output_names[0] == "Ü"
     wrong = call("fit", *named, "--encoding", "klingon", "--epsilon", "2", "--out", "n.mdp", cwd=tmp_path)
     assert "`--encoding` must be a text encoding that Python knows" in wrong.stderr
+
+
+def test_errors_of_writing_name_the_file_and_not_the_one_that_is_written_aside(tmp_path):
+    mechanism = mdp.fit(mdp.Problem([[0.0, 0.0], [1.0, 1.0]], [[0.0, 0.0], [1.0, 1.0]], "euclidean"), 1.0, "em")
+    with pytest.raises(FileNotFoundError) as caught:
+        mechanism.save(tmp_path / "nowhere" / "m.mdp")
+    assert caught.value.filename == str(tmp_path / "nowhere" / "m.mdp")
+
+
+def test_pictures_go_to_a_folder_which_is_noticed_before_the_work(folder):
+    pytest.importorskip("matplotlib", reason="needs the extra `plots`")
+    asked = ("compare", "--records", "missing.csv", "--outputs", "missing.csv", "--epsilons", "1")
+    answer = call(*asked, "--figures", "people.csv", cwd=folder)
+    assert answer.returncode == 2
+    assert "`--figures` must be a folder, got the file 'people.csv'" in answer.stderr

@@ -72,6 +72,8 @@ def compare_command(
     """Fit every method at every ε and compare loss, gap to the best possible, violations and time."""
     if figures is not None:
         require_plots()
+        if figures.exists() and not figures.is_dir():
+            raise reject("--figures", "a folder", f"the file {str(figures)!r}")
     require_folder("--csv", csv)
     require_folder("--markdown", markdown)
     design, network = options.design_problem(
