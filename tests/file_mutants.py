@@ -254,7 +254,8 @@ def forged(array, rng):
     if change <= 2:
         array[at] = np.array(rng.choice(ODD_NUMBERS)).astype(array.dtype)
     elif change == 3:
-        array[at] = array[at] * rng.choice([1 + 1e-15, 1 - 1e-9, 1.01, 2, -1])
+        with np.errstate(invalid="ignore"):  # bytes cannot be negative
+            array[at] = (np.float64(array[at]) * rng.choice([1 + 1e-15, 1 - 1e-9, 1.01, 2, -1])).astype(array.dtype)
     elif change == 4:
         where = at if rng.random() < 0.5 else ...
         step = np.asarray(rng.choice([1, -1, 5, 10**6, 10**12]))
