@@ -28,6 +28,7 @@ from forging import archive_of, npy, opened, parts_of, sealed
 from metricdp.files import content_hash
 from metricdp.geometry.projection import Equirectangular
 from metricdp.mechanisms.gridded.mechanism import Cellwise
+from metricdp.mechanisms.spline.sparse_table import SUM_BITS, SparseTable
 from problems import random_problem
 
 MEMORY = 2**29
@@ -94,6 +95,7 @@ def base_files(folder):
         mdp.fit(random_problem(10, n_outputs=3), 1.0, "lp", cells=2, certify=False),
     ]
     lp = made[-1]
+    made.append(sparse_twin(made[8]))
     fields = {name: getattr(lp, name) for name in ("outputs", "bounds", "epsilon", "p", "grid")}
     made.append(Cellwise(**fields, method="constant", table=np.tile(lp.table[:1], (len(lp.table), 1))))
     made[0] = replace(made[0], output_ids=("a", "b", "c", "é"), output_names=("One", "Two", "", ""))
@@ -104,6 +106,17 @@ def base_files(folder):
             report["certificate"] = mechanism.report["certificate"] | {"seconds": 0.0}
         replace(mechanism, report=report).save(folder / f"base-{number}.mdp")
     return [*(folder / f"base-{number}.mdp" for number in range(len(made))), *sorted(DATA.glob("*-format-1.zip"))]
+
+
+def sparse_twin(spline):
+    """Return a spline with a sparse table and a large floor: the last output has no extra anywhere."""
+    extras = spline.table >> 16
+    extras[:, -1] = 0
+    extras[:, 0] = 2**SUM_BITS - extras[:, 1:].sum(axis=1)
+    present = extras > 0
+    columns = np.nonzero(present)[1].astype(np.uint16)
+    table = SparseTable(spline.n_outputs, 2**51, present.sum(axis=1).astype(np.uint16), columns, extras[present])
+    return replace(spline, table=table, report={})
 
 
 def flip_bits(data, rng, others):

@@ -165,6 +165,42 @@ def forge_spline(rng):
     return header_of("spline", "spline", epsilon, p, box, projection, ground, settings, grid, number), arrays
 
 
+def forge_sparse_spline(rng):
+    """Sparse rows with lonely extras, at borders and corners too, a floor from 1 to the largest, ε about what is needed."""
+    n_axes, degree, n_outputs = int(rng.integers(1, 4)), int(rng.integers(1, 4)), int(rng.choice([1, 2, 3, 5, 40]))
+    cells = rng.integers(1, {1: 9, 2: 4, 3: 2}[n_axes], n_axes)
+    sides = rng.choice([0.5, 4.0, 30.0]) * np.ones(n_axes)
+    p = float(rng.choice([1.0, 2.0, math.inf, 3.0]))
+    step = min(2.0**-20, 2.0 ** (math.floor(math.log2(sides.min())) - 20)) * float(rng.choice([1, 1, 0.5]))
+    box, projection = a_place(rng, n_axes, sides)
+    box = on_lattice(box, step)
+    breaks = [np.round(np.linspace(low, high, n + 1) / step) * step for low, high, n in zip(*box, cells, strict=True)]
+    n_sites = math.prod(degree * n + 1 for n in cells)
+    extras = np.zeros((n_sites, n_outputs), dtype=np.int64)
+    extras[:, rng.integers(n_outputs)] = 2**50
+    for _ in range(int(rng.choice([0, 1, 2, n_sites]))):  # some of a site's extra goes to other outputs
+        site = int(rng.choice([0, n_sites - 1, rng.integers(n_sites)]))
+        giver, taker = int(extras[site].argmax()), int(rng.integers(n_outputs))
+        units = min(int(2 ** rng.uniform(0, 50)), int(extras[site, giver]))
+        extras[site, giver] -= units
+        extras[site, taker] += units
+    floor = max(1, int(float(rng.choice([2.0**-45, 2.0**-20, 0.01, 1.0])) * ((2**53 - 2**50) // n_outputs)))
+    steepest = spline_slope(breaks, degree, extras + floor, p)
+    ground = projection is not None and rng.random() < 0.6
+    epsilon = max(steepest, 1e-9) * nudge(rng) * float(rng.choice([1.0, 1.0, 1.002, 1.01, 1.4]))
+    present = extras > 0
+    arrays = {
+        "outputs": box[0] + (box[1] - box[0]) * rng.random((n_outputs, n_axes)),
+        "counts": present.sum(axis=1).astype(np.uint16),
+        "columns": np.nonzero(present)[1].astype(np.uint16),
+        "extras": extras[present],
+    }
+    arrays |= {f"breakpoints_{axis}": points for axis, points in enumerate(breaks)}
+    grid = {"cells": [int(n) for n in cells], "degree": degree}
+    settings = {"degree": degree, "step": step, "floor": floor}
+    return header_of("spline", "spline", epsilon, p, box, projection, ground, settings, grid), arrays
+
+
 def spline_slope(breaks, degree, weights, p):
     """Return the steepest ‖g‖_q / b over the sites of all cells, from the theorem."""
     shape = tuple(degree * (len(points) - 1) + 1 for points in breaks)
@@ -276,6 +312,7 @@ def forge_cellwise(rng):
 
 FORGERS = {
     "spline": forge_spline,
+    "sparse spline": forge_sparse_spline,
     "log-convex": forge_log_convex,
     "exponential": forge_exponential,
     "lattice-laplace": forge_laplace,
@@ -375,13 +412,25 @@ class Judge:
             left, right = Fraction(float(points[cell])), Fraction(float(points[cell + 1]))
             u = (x - left) / (right - left)
             weights.append([(m * cell + a, math.comb(m, a) * u**a * (1 - u) ** (m - a)) for a in range(m + 1)])
-        table = self.arrays["table"].reshape((*shape, -1))
+        table = self._weights().reshape((*shape, -1))
         row = [Fraction(0)] * table.shape[-1]
         for corner in itertools.product(*weights):
             share = math.prod((w for _, w in corner), start=Fraction(1))
             entry = table[tuple(n for n, _ in corner)]
             row = [total + share * int(weight) for total, weight in zip(row, entry, strict=True)]
         return row
+
+    def _weights(self):
+        """Return the integer weights of a spline, of a sparse one entry by entry."""
+        if "table" in self.arrays:
+            return self.arrays["table"]
+        counts = self.arrays["counts"].tolist()
+        weights = np.full((len(counts), len(self.arrays["outputs"])), self.header["settings"]["floor"])
+        entries = iter(zip(self.arrays["columns"].tolist(), self.arrays["extras"].tolist(), strict=True))
+        for site, count in enumerate(counts):
+            for column, extra in itertools.islice(entries, count):
+                weights[site, column] += extra
+        return weights
 
     def _log_convex(self, point):
         breaks = [self.arrays[f"breakpoints_{axis}"] for axis in range(len(point))]

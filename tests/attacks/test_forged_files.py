@@ -2,12 +2,15 @@
 
 import collections
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
 
 import metricdp as mdp
 from forging import FORGERS, GEOD_ERROR_KM, Judge, centred, header_of, sealed
+from metricdp.mechanisms.spline.integer_rows import fineness
+from metricdp.mechanisms.spline.slopes import windows
 
 PAIRS = 24
 
@@ -108,6 +111,57 @@ def test_the_proof_itself_refuses_a_coarse_lattice():
     found = mdp.certify(replace(mechanism, step=1.0))
     assert not found.holds
     assert "too coarse" in found.claim
+
+
+def spread_file(cells, n_outputs):
+    """Return a sparse spline all of whose outputs have a single unit more in two opposite corners of the box."""
+    n_axes, n_sites = len(cells), math.prod(n + 1 for n in cells)
+    corner = np.ones(n_outputs, dtype=np.int64)
+    corner[0] += 2**50 - n_outputs
+    arrays = {
+        "outputs": np.arange(n_outputs * n_axes, dtype=float).reshape(n_outputs, n_axes),
+        "counts": np.ones(n_sites, dtype=np.uint16),
+        "columns": np.zeros(n_sites - 2, dtype=np.uint16),
+        "extras": np.full(n_sites - 2, 2**50),
+    }
+    arrays["counts"][[0, -1]] = n_outputs
+    numbers = np.arange(n_outputs, dtype=np.uint16)
+    arrays["columns"] = np.concatenate([numbers, arrays["columns"], numbers])
+    arrays["extras"] = np.concatenate([corner, arrays["extras"], corner])
+    arrays |= {f"breakpoints_{axis}": np.arange(n + 1.0) for axis, n in enumerate(cells)}
+    box = [[0.0] * n_axes, [float(n) for n in cells]]
+    settings = {"degree": 1, "step": 2.0**-20, "floor": (2**53 - 2**50) // n_outputs}
+    return header_of(
+        "spline", "spline", 1.0, 2.0, box, None, False, settings, {"cells": list(cells), "degree": 1}
+    ), arrays
+
+
+def test_extras_in_opposite_corners_do_not_make_a_proof_endless(tmp_path):
+    """A small file, in which a proof that looked at everything between the corners would look at 10^10 sites."""
+    header, arrays = spread_file([3000], 3000)
+    (tmp_path / "m.mdp").write_bytes(sealed(header, arrays))
+    mechanism = mdp.load(tmp_path / "m.mdp")
+    looked_at = sum(len(window.extras) for window in windows(mechanism.table, mechanism.breakpoint_steps, 1))
+    assert looked_at < 40 * len(arrays["extras"])
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_file_of_kilobytes_is_proved_in_little_memory(dense, tmp_path):
+    """Slopes in three axes take hundreds of bytes for every weight, so they are never held for all at once."""
+    header, arrays = spread_file([64, 64, 64], 2)
+    if dense:
+        weights = np.full((65**3, 2), 1 << fineness(2), dtype=np.int64)
+        arrays = {name: array for name, array in arrays.items() if name not in ("counts", "columns", "extras")}
+        header["settings"].pop("floor")
+        arrays["table"] = weights
+    (tmp_path / "m.mdp").write_bytes(sealed(header, arrays))
+    assert (tmp_path / "m.mdp").stat().st_size < 10**5
+    mechanism = mdp.load(tmp_path / "m.mdp", certify=False)
+    tracemalloc.start()
+    assert mdp.certify(mechanism).holds
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 150e6
 
 
 @pytest.mark.parametrize(("lat", "least"), [(41.9, 1.31), (78.2, 4.0)])

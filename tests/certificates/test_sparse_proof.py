@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import metricdp as mdp
-from metricdp.mechanisms.spline import thinning
+from metricdp.mechanisms.spline import proof, slopes, thinning
 from metricdp.mechanisms.spline.sparse_table import SUM_BITS, SparseTable
 from oracles import site_ratio_power
 from problems import random_problem
@@ -137,6 +137,45 @@ def test_a_site_next_to_the_window_is_checked(sparse_fit):
     assert not holds_by_definition(lonely)
     assert not mdp.certify(lonely).holds
     assert mdp.certify(replace(lonely, table=from_extras(extras, 1 << 35))).holds
+
+
+@pytest.mark.parametrize(("n_axes", "p", "degree"), CASES)
+def test_windows_and_dense_tables_that_are_cut_are_proved_alike(sparse_fit, monkeypatch, n_axes, p, degree):
+    """Cells that meet at a cut, and extras that lie on it, are checked as if there were none."""
+    rng = np.random.default_rng(degree)
+    mechanism = sparse_fit(n_axes, p, degree)
+    tried = [mechanism, *(corrupted(rng, mechanism) for _ in range(6))]
+    whole = [mdp.certify(one) for one in tried]
+    cell = (degree + 1) ** n_axes
+    monkeypatch.setattr(slopes, "LARGEST_PART", 2 * cell)
+    monkeypatch.setattr(slopes, "_SMALL_WINDOW", cell)
+    monkeypatch.setattr(proof, "LARGEST_PART", 2 * cell * mechanism.n_outputs)
+    for one, expected in zip(tried, whole, strict=True):
+        for found in (mdp.certify(one), mdp.certify(dense_twin(one))):
+            assert found.holds == expected.holds == holds_by_definition(one)
+            assert not found.holds or found.worst_ratio == expected.worst_ratio
+
+
+def test_every_cell_with_an_extra_is_in_one_window(sparse_fit, monkeypatch):
+    """Cells are counted by their lower corners, against a loop over all cells of all outputs."""
+    monkeypatch.setattr(slopes, "LARGEST_PART", 20)
+    monkeypatch.setattr(slopes, "_SMALL_WINDOW", 9)
+    monkeypatch.setattr(slopes, "_ROWS_PER_EXTRA", 2)
+    mechanism = sparse_fit(2, 2.0, 2)
+    extras = extras_of(mechanism.table).reshape(9, 9, -1)
+    edges = mechanism.breakpoint_steps
+    seen = [
+        (window.output, int(x), int(y))
+        for window in slopes.windows(mechanism.table, edges, 2)
+        for x, y in itertools.product(*(points[:-1] for points in window.breakpoints))
+    ]
+    needed = {
+        (k, int(edges[0][i]), int(edges[1][j]))
+        for i, j, k in itertools.product(range(4), range(4), range(extras.shape[-1]))
+        if extras[2 * i : 2 * i + 3, 2 * j : 2 * j + 3, k].any()
+    }
+    assert len(seen) == len(set(seen))
+    assert needed <= set(seen)
 
 
 def forged(table, **changes):

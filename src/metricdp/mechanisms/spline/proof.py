@@ -21,7 +21,7 @@ from metricdp.certificates.claims import ROUNDOFF, Finding, proved, refused
 from metricdp.certificates.search import steepest_pair
 from metricdp.geometry.lattice import coarsest_step
 from metricdp.mechanisms.spline.mechanism import Spline
-from metricdp.mechanisms.spline.slopes import Slopes, windows
+from metricdp.mechanisms.spline.slopes import LARGEST_PART, Cells, Slopes, windows
 from metricdp.mechanisms.spline.sparse_table import SparseTable
 
 __all__ = ["prove"]
@@ -148,8 +148,12 @@ def _parts(mechanism: Spline) -> Iterator[_Part]:
             slopes = Slopes.of(window.breakpoints, degree, window.extras + table.floor)
             yield _Part(np.array([window.output]), points, degree, slopes, limit, mechanism.p)
     else:
-        slopes = Slopes.of(steps, degree, table)
-        yield _Part(np.arange(table.shape[1]), mechanism.grid.breakpoints, degree, slopes, limit, mechanism.p)
+        cells = Cells((0,) * len(steps), tuple(len(points) - 2 for points in steps), degree)
+        rows = table.reshape(*cells.shape, -1)
+        for part in cells.parts(LARGEST_PART // table.shape[1]):
+            slopes = Slopes.of(part.edges(steps), degree, rows[part.rows()].reshape(part.n_rows, -1))
+            points = part.edges(mechanism.grid.breakpoints)
+            yield _Part(np.arange(table.shape[1]), points, degree, slopes, limit, mechanism.p)
 
 
 def _lattice_fault(mechanism: Spline) -> str | None:

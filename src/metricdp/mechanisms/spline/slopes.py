@@ -13,9 +13,16 @@ from metricdp._validation import FloatArray
 from metricdp.geometry.norms import dual_exponent, norm
 from metricdp.mechanisms.spline.sparse_table import SparseTable
 
-__all__ = ["Integers", "Slopes", "Window", "windows"]
+__all__ = ["LARGEST_PART", "Cells", "Integers", "Slopes", "Window", "windows"]
 
 Integers = NDArray[np.int64]
+
+# Weights whose slopes are computed at once: a file of any size is checked in a memory of some 100 MB more.
+LARGEST_PART = 2**16
+
+# A window larger than the first of these has at most so many rows for each extra. Otherwise a small file, with two
+# extras of each output in opposite corners of the box, would take days to check.
+_SMALL_WINDOW, _ROWS_PER_EXTRA = 2**10, 32
 
 
 @dataclass(frozen=True)
@@ -59,38 +66,111 @@ class Slopes:
 
 
 @dataclass(frozen=True)
+class Cells:
+    """A box of cells of a spline.
+
+    first, last : the first and the last cell along each axis.
+    degree : m; a side of n cells has m·n + 1 rows of control sites.
+    """
+
+    first: tuple[int, ...]
+    last: tuple[int, ...]
+    degree: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows of control sites along each axis."""
+        return tuple(self.degree * (last - first + 1) + 1 for first, last in zip(self.first, self.last, strict=True))
+
+    @property
+    def n_rows(self) -> int:
+        """Control sites in all."""
+        return math.prod(self.shape)
+
+    @property
+    def is_one_cell(self) -> bool:
+        """Whether it cannot be halved."""
+        return self.first == self.last
+
+    def rows(self) -> tuple[slice, ...]:
+        """Return the rows of control sites along each axis, borders included."""
+        return tuple(
+            slice(self.degree * first, self.degree * (last + 1) + 1)
+            for first, last in zip(self.first, self.last, strict=True)
+        )
+
+    def edges(self, breakpoints: Sequence[Integers]) -> list[Integers]:
+        """Return the borders of the cells along each axis."""
+        return [
+            points[first : last + 2] for points, first, last in zip(breakpoints, self.first, self.last, strict=True)
+        ]
+
+    def halves(self) -> tuple[Cells, Cells]:
+        """Cut the longest axis in the middle."""
+        sides = [last - first for first, last in zip(self.first, self.last, strict=True)]
+        axis = sides.index(max(sides))
+        middle = self.first[axis] + sides[axis] // 2
+        last = (*self.last[:axis], middle, *self.last[axis + 1 :])
+        first = (*self.first[:axis], middle + 1, *self.first[axis + 1 :])
+        return Cells(self.first, last, self.degree), Cells(first, self.last, self.degree)
+
+    def parts(self, most_rows: int) -> Iterator[Cells]:
+        """Yield boxes of at most so many control sites, or of one cell, that hold each cell once."""
+        if self.n_rows <= most_rows or self.is_one_cell:
+            yield self
+            return
+        for half in self.halves():
+            yield from half.parts(most_rows)
+
+    def holds(self, places: Integers) -> NDArray[np.bool_]:
+        """Return which control sites (axes, n) belong to one of the cells, on a border too."""
+        low, high = np.array(self.first)[:, None], np.array(self.last)[:, None] + 1
+        return np.asarray(((places >= self.degree * low) & (places <= self.degree * high)).all(axis=0))
+
+    def around(self, places: Integers) -> Cells:
+        """Return the smallest box among these cells that holds all of them to which some control site belongs."""
+        # Row r belongs to cell r // m, and on a border to the cell before it as well.
+        low, high = (places.min(axis=1) - 1) // self.degree, places.max(axis=1) // self.degree
+        first, last = np.maximum(low, self.first), np.minimum(high, self.last)
+        return Cells(tuple(first.tolist()), tuple(last.tolist()), self.degree)
+
+
+@dataclass(frozen=True)
 class Window:
-    """The cells in which an output of a sparse table has a weight other than the floor.
+    """Cells in which an output of a sparse table has a weight other than the floor.
 
     output : its number.
-    first_cells : the first cell along each axis.
     breakpoints : the borders of the window's cells along each axis, in lattice steps.
     extras : (rows of the window, 1), 0 where the weight is the floor.
     """
 
     output: int
-    first_cells: tuple[int, ...]
     breakpoints: list[Integers]
     extras: Integers
 
 
 def windows(table: SparseTable, breakpoints: Sequence[Integers], degree: int) -> Iterator[Window]:
-    """Yield a window for each output.
+    """Yield windows that hold, for each output, every cell in which it has an extra, once.
 
-    In a cell outside an output's window all control values are the floor, so its slopes are 0 there.
+    In the cells outside an output's windows all control values are the floor, so its slopes are 0 there.
     """
     shape = tuple(degree * (len(points) - 1) + 1 for points in breakpoints)
+    cells = Cells((0,) * len(shape), tuple(len(points) - 2 for points in breakpoints), degree)
     for output, sites, extras in table.columns_of_sites():
-        places = np.unravel_index(sites, shape)
-        firsts, edges, local = [], [], []
-        for points, place in zip(breakpoints, places, strict=True):
-            # Row r belongs to cell r // m, and on a border to the cell before it as well.
-            first = max((int(place.min()) - 1) // degree, 0)
-            last = min(int(place.max()) // degree, len(points) - 2)
-            firsts.append(first)
-            edges.append(points[first : last + 2])
-            local.append(place - degree * first)
-        inside = tuple(degree * (len(points) - 1) + 1 for points in edges)
-        dense = np.zeros((math.prod(inside), 1), dtype=np.int64)
-        dense[np.ravel_multi_index(local, inside), 0] = extras
-        yield Window(output, tuple(firsts), edges, dense)
+        for part, places, values in _cut(cells, np.stack(np.unravel_index(sites, shape)), extras):
+            dense = np.zeros((part.n_rows, 1), dtype=np.int64)
+            local = places - degree * np.array(part.first)[:, None]
+            dense[np.ravel_multi_index(tuple(local), part.shape), 0] = values
+            yield Window(output, part.edges(breakpoints), dense)
+
+
+def _cut(cells: Cells, places: Integers, extras: Integers) -> Iterator[tuple[Cells, Integers, Integers]]:
+    """Yield parts of the cells that hold each cell with an extra once, with the places (axes, n) and extras in them."""
+    part = cells.around(places)
+    if part.n_rows <= min(LARGEST_PART, max(_SMALL_WINDOW, _ROWS_PER_EXTRA * len(extras))) or part.is_one_cell:
+        yield part, places, extras
+        return
+    for half in part.halves():
+        inside = half.holds(places)
+        if inside.any():
+            yield from _cut(half, places[:, inside], extras[inside])
