@@ -25,6 +25,7 @@ from metricdp.files import content_hash
 from metricdp.geometry.projection import Equirectangular
 from metricdp.ledger import batch as _ledger_batch
 from metricdp.ledger import database as _ledger_file
+from metricdp.ledger.exporting import export_ledger
 from metricdp.mechanisms.base import Mechanism
 from oracles import stored_id
 from problems import random_problem
@@ -534,3 +535,26 @@ def test_long_decimals_are_never_rounded_in_somebodys_favour(path, epsilon):
         units = Fraction(ledger._file.charged("ann")[0]) * Fraction(10) ** ledger._scale.exponent
         assert Fraction(repr(epsilon)) * count <= units <= Fraction("0.9")
         assert count == min(40, int(Fraction("0.9") / Fraction(repr(epsilon))))
+
+
+# Files of strangers that are only looked at
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        # Computed anew at every look, whatever it takes: a file of 20 kB took a minute and some GB.
+        "ALTER TABLE reports ADD COLUMN more TEXT AS (hex(zeroblob(100000000)))",
+        # Would stand in a CSV file as it is, where a spreadsheet takes it for a formula.
+        "UPDATE reports SET output = '=1+1'",
+    ],
+)
+def test_a_strangers_ledger_computes_nothing_and_exports_no_formulas(path, tmp_path, damage):
+    with mdp.Ledger(path, max_epsilon=1.0) as ledger:
+        ask(ledger, ["ann"])
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute(damage)
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with pytest.raises(mdp.InvalidInputError, match="not a metricdp ledger"):
+        export_ledger(path, tmp_path / "out.csv", last_output_of=TENTH)
+    assert not (tmp_path / "out.csv").exists()

@@ -954,3 +954,15 @@ def test_a_mechanism_that_is_swapped_while_the_cluster_works(tmp_path, monkeypat
     with started as cluster, pytest.raises(mdp.InvalidInputError, match=words):
         perturb_folder(city(), source, tmp_path / "out", cluster=cluster.scheduler_address)
     assert not list((tmp_path / "out").glob("*.csv"))
+
+
+def test_the_disk_under_another_name_is_the_disk(tmp_path):
+    """As local:// the points themselves could be overwritten, through fsspec, and no check of paths would notice."""
+    source = tmp_path / "points.csv"
+    source.write_text("lon,lat\n24.94,60.17\n")
+    for scheme in ("local", "LOCAL", "file"):
+        with pytest.raises(mdp.InvalidInputError, match="target"):
+            perturb_file(city(), source, f"{scheme}://{source}", overwrite=True)
+    assert source.read_text() == "lon,lat\n24.94,60.17\n"
+    perturb_file(city(), f"local://{source}", f"local://{tmp_path / 'out.csv'}")
+    assert (tmp_path / "out.csv").read_text().startswith("output_id")

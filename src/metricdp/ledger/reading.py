@@ -44,7 +44,12 @@ _SETUP = "PRAGMA query_only = ON; PRAGMA trusted_schema = OFF; PRAGMA cell_size_
 _TABLES = {"terms", "mechanisms", "reports"}
 _UNSOUND = """
 SELECT 1 FROM reports WHERE typeof(user) != 'text' OR typeof(spent) != 'integer' OR typeof(count) != 'integer'
-    OR spent <= 0 OR count <= 0 LIMIT 1
+    OR typeof(output) != 'integer' OR spent <= 0 OR count <= 0 LIMIT 1
+"""
+# Columns that are computed whenever they are read, from whatever the maker of the file liked.
+_COMPUTED = """
+SELECT 1 FROM sqlite_master AS found, pragma_table_xinfo(found.name) AS col
+WHERE found.type = 'table' AND col.hidden != 0 LIMIT 1
 """
 
 
@@ -171,11 +176,11 @@ class LedgerView:
             return self._database.execute(query, values).fetchall()
 
     def _refuse_foreign_objects(self) -> None:
-        """Raise if the file holds other things than tables: a view may compute for ever."""
+        """Raise if the file holds other things than tables of stored numbers and texts: a view may compute for ever."""
         found = self._database.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
         tables = {name for kind, name, sql in found if kind == "table" and str(sql).startswith("CREATE TABLE")}
         others = [kind for kind, name, _ in found if kind != "index" and name not in tables]
-        if others or not tables >= _TABLES:
+        if others or not tables >= _TABLES or self._database.execute(_COMPUTED).fetchone():
             raise self._damaged("it does not hold the tables of a ledger and nothing else")
 
     def _require_sound(self) -> None:

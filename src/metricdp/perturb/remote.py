@@ -28,8 +28,11 @@ def is_url(path: str | Path) -> bool:
 
 
 def located(path: str | Path) -> str | Path:
-    """Return the path that a `file://` URL stands for; anything else as it is."""
-    if not (isinstance(path, str) and path.casefold().startswith("file://")):
+    """Return the path that a `file://` URL stands for; anything else as it is.
+
+    fsspec calls the disk `local://`, too. Through it a file would pass by all that is checked of files on the disk.
+    """
+    if not (isinstance(path, str) and path.casefold().startswith(("file://", "local://"))):
         return path
     parts = urlsplit(path)
     if parts.netloc not in ("", "localhost"):

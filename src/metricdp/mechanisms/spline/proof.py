@@ -152,8 +152,9 @@ def _parts(mechanism: Spline) -> Iterator[_Part]:
         rows = table.reshape(*cells.shape, -1)
         for part in cells.parts(LARGEST_PART // table.shape[1]):
             slopes = Slopes.of(part.edges(steps), degree, rows[part.rows()].reshape(part.n_rows, -1))
-            points = part.edges(mechanism.grid.breakpoints)
-            yield _Part(np.arange(table.shape[1]), points, degree, slopes, limit, mechanism.p)
+            yield _Part(
+                np.arange(table.shape[1]), part.edges(mechanism.grid.breakpoints), degree, slopes, limit, mechanism.p
+            )
 
 
 def _lattice_fault(mechanism: Spline) -> str | None:

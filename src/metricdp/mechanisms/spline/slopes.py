@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from metricdp.mechanisms.spline.sparse_table import SparseTable
 __all__ = ["LARGEST_PART", "Cells", "Integers", "Slopes", "Window", "windows"]
 
 Integers = NDArray[np.int64]
+Number = TypeVar("Number", np.int64, np.float64)
 
 # Weights whose slopes are computed at once: a file of any size is checked in a memory of some 100 MB more.
 LARGEST_PART = 2**16
@@ -99,7 +101,7 @@ class Cells:
             for first, last in zip(self.first, self.last, strict=True)
         )
 
-    def edges(self, breakpoints: Sequence[Integers]) -> list[Integers]:
+    def edges(self, breakpoints: Sequence[NDArray[Number]]) -> list[NDArray[Number]]:
         """Return the borders of the cells along each axis."""
         return [
             points[first : last + 2] for points, first, last in zip(breakpoints, self.first, self.last, strict=True)
