@@ -10,6 +10,7 @@ from scipy.stats import mannwhitneyu
 
 import metricdp as mdp
 from metricdp.service import Settings
+from metricdp.service.state.answers import Outside
 from problems import random_problem
 from service_tools import JSON, ledger_options, noisy_city, post, saved, with_service
 
@@ -161,3 +162,34 @@ def test_neighbours_do_not_change_what_is_drawn(files):
         assert counts[~common].sum() < 20
         counts, expected = counts[common], expected[common]
         assert (((counts - expected) ** 2 / expected).sum()) < 40  # four degrees of freedom: 1 in 10⁷ by chance
+
+
+class Watched:
+    """A mechanism that writes down how many points are converted and compared."""
+
+    def __init__(self, mechanism):
+        self.mechanism, self.projection, self.work = mechanism, self, []
+
+    def to_xy_km(self, lon, lat):
+        self.work.append(("converted", len(lon)))
+        return self.mechanism.projection.to_xy_km(lon, lat)
+
+    def outside_box(self, points, margin):
+        self.work.append(("compared", len(points)))
+        return self.mechanism.outside_box(points, margin)
+
+
+@pytest.mark.parametrize("degrees", [True, False])
+def test_counting_points_outside_is_the_same_work_wherever_they_lie(degrees):
+    """More work only for points that are all outside would tell by its time, on the network, that they are."""
+    mechanism = noisy_city()
+    inside = mechanism.projection.to_lonlat(mechanism.bounds.mean(axis=0)[None])[0] if degrees else [0.0, 0.0]
+    seen = {}
+    for name, point in {"inside": inside, "swapped": inside[::-1], "far": [170.0, -80.0], "north": [0.0, 90.0]}.items():
+        watched = Watched(mechanism)
+        found = Outside.of(watched, np.array([point]), degrees=degrees)
+        seen[name] = watched.work, found.count, found.swapped
+    assert len({str(work) for work, _, _ in seen.values()}) == 1
+    assert seen["inside"][1:] == (0, False)
+    assert seen["far"][1:] == (1, False)
+    assert not degrees or seen["swapped"][1:] == (1, True)

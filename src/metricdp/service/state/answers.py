@@ -99,12 +99,13 @@ class Outside:
 
     @classmethod
     def of(cls, mechanism: Mechanism, points: FloatArray, *, degrees: bool) -> Outside:
-        """Count points, given as longitudes and latitudes or in the mechanism's own coordinates."""
+        """Count points, given as longitudes and latitudes or in the mechanism's own coordinates.
+
+        The work is the same wherever they lie, since the time that an answer takes can be seen on the way.
+        """
         count, total = _n_outside(mechanism, points, degrees=degrees), len(points)
-        swapped = (
-            count == total and points.shape[1] == 2 and not _n_outside(mechanism, points[:, ::-1], degrees=degrees)
-        )
-        return cls(count, total, swapped)
+        exchanged = total if points.shape[1] != 2 else _n_outside(mechanism, points[:, ::-1], degrees=degrees)
+        return cls(count, total, count == total and exchanged == 0)
 
     @property
     def hint(self) -> str | None:
@@ -120,11 +121,9 @@ class Outside:
 def _n_outside(mechanism: Mechanism, points: FloatArray, *, degrees: bool) -> int:
     if not degrees:
         return int(mechanism.outside_box(points, ROUNDING_MARGIN).sum())
-    known = (np.abs(points) <= LARGEST_DEGREES).all(axis=1)
-    if not known.any():
-        return len(points)
-    plane = np.asarray(mechanism.projection.to_xy_km(*points[known].T))
-    return int((~known).sum() + mechanism.outside_box(plane, ROUNDING_MARGIN).sum())
+    impossible = (np.abs(points) > LARGEST_DEGREES).any(axis=1)
+    plane = np.asarray(mechanism.projection.to_xy_km(*np.clip(points, -LARGEST_DEGREES, LARGEST_DEGREES).T))
+    return int((impossible | mechanism.outside_box(plane, ROUNDING_MARGIN)).sum())
 
 
 def _labels(mechanism: Mechanism) -> list[dict[str, Any]]:
