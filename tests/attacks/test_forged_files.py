@@ -3,6 +3,7 @@
 import collections
 import math
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import metricdp as mdp
 from forging import FORGERS, GEOD_ERROR_KM, Judge, centred, header_of, sealed
 from metricdp.mechanisms.spline.integer_rows import fineness
 from metricdp.mechanisms.spline.slopes import windows
+from problems import random_problem
 
 PAIRS = 24
 
@@ -101,8 +103,6 @@ def test_a_coarse_lattice_is_no_proof(step, tmp_path):
 
 def test_the_proof_itself_refuses_a_coarse_lattice():
     """Not only the reader: a mechanism put together in Python is refused too."""
-    from dataclasses import replace
-
     problem = mdp.Problem(
         np.random.default_rng(0).random((40, 2)) * 4, np.eye(2) * 4, "euclidean", bounds=[[0, 0], [4, 4]]
     )
@@ -111,6 +111,38 @@ def test_the_proof_itself_refuses_a_coarse_lattice():
     found = mdp.certify(replace(mechanism, step=1.0))
     assert not found.holds
     assert "too coarse" in found.claim
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epsilon": -1.0},
+        {"epsilon": math.inf},
+        {"epsilon": math.nan},
+        {"epsilon": "1.0"},
+        {"epsilon": True},
+        {"p": math.nan},
+        {"p": 0.5},
+        {"p": "2"},
+        {"bounds": np.array([[4.0, 4.0], [0.0, 0.0]])},
+        {"bounds": np.full((2, 2), math.nan)},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("method", ["em", "spline"])
+def test_numbers_that_make_no_claim_are_no_proof(method, change):
+    """Not only the reader looks: in Python a mechanism may be put together of anything."""
+    options = {} if method == "em" else {"cells": 2}
+    mechanism = mdp.fit(random_problem(0, n_outputs=3), 1.0, method, **options)
+    assert mdp.certify(mechanism).holds
+    assert not mdp.certify(replace(mechanism, **change)).holds
+
+
+@pytest.mark.parametrize("rate", [-1000.0, math.nan, math.inf, 0.0])
+def test_a_negative_rate_is_no_small_one(rate):
+    """With a rate of -1000 far outputs are e^{1000 d} times likelier, and -2000 is below any epsilon."""
+    mechanism = mdp.fit(random_problem(0, n_outputs=3), 1.0, "em")
+    assert not mdp.certify(replace(mechanism, rate=rate)).holds
 
 
 def spread_file(cells, n_outputs):

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from metricdp._cards import Card
 from metricdp._log import LOG
 from metricdp._validation import reject
@@ -104,13 +106,31 @@ def certify(mechanism: Mechanism) -> Certificate:
 
 
 def _finding(mechanism: Mechanism) -> Finding:
-    prove, fault = _proof_of(mechanism), _ground_fault(mechanism)
+    prove, fault = _proof_of(mechanism), _form_fault(mechanism) or _ground_fault(mechanism)
     if prove is None:
         reason = f"no proof is known for the class {type(mechanism).__name__}, since no family of mechanisms has it."
         fault = refused(mechanism, reason)
     if prove is None or fault is not None:
         return Finding(holds=False, claim=str(fault), worst_ratio=math.inf, worst_where={}, checked=0)
-    return prove(mechanism)
+    found = prove(mechanism)
+    if found.holds and not 0 <= found.worst_ratio <= 1:
+        claim = refused(mechanism, f"its numbers are {found.worst_ratio:g} of epsilon, which is no proof.")
+        return replace(found, holds=False, claim=claim)
+    return found
+
+
+def _form_fault(mechanism: Mechanism) -> str | None:
+    """Say what of the claim makes no sense: what is compared with such numbers may pass for smaller."""
+    epsilon, p, box = mechanism.epsilon, mechanism.p, mechanism.bounds
+    if not (_is_number(epsilon) and _is_number(p) and 0 < epsilon < math.inf and p >= 1):
+        return "Not proved: epsilon must be a positive finite number, and p a number in [1, inf]."
+    if not (np.isfinite(box).all() and (box[0] < box[1]).all() and np.isfinite(mechanism.outputs).all()):
+        return refused(mechanism, "its box is none, or its outputs are no points.")
+    return None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _proof_of(mechanism: Mechanism) -> Callable[[Mechanism], Finding] | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
-from metricdp.certificates.claims import Finding, proved
+from metricdp.certificates.claims import Finding, proved, refused
 from metricdp.certificates.search import too_steep
 from metricdp.mechanisms.exponential.mechanism import Exponential
 
@@ -13,6 +14,9 @@ __all__ = ["prove"]
 
 def prove(mechanism: Exponential) -> Finding:
     """Check 2s ≤ ε: weights e^{−s·min(d_p, γ)} change by e^{s d} at most, and so does their sum."""
+    if not 0 < mechanism.rate < math.inf:
+        claim = refused(mechanism, "its rate is not a positive finite number.")
+        return Finding(holds=False, claim=claim, worst_ratio=math.inf, worst_where={}, checked=1)
     ratio = 2 * Fraction(mechanism.rate) / mechanism.plane_epsilon
     if ratio > 1:
         return too_steep(mechanism, float(ratio))
