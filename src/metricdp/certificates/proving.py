@@ -12,9 +12,9 @@ import numpy as np
 
 from metricdp._cards import Card
 from metricdp._log import LOG
-from metricdp._validation import reject
+from metricdp._validation import norm_order, positive, reject
 from metricdp.certificates.claims import Finding, at_least, refused
-from metricdp.errors import ADVICE, NotCertified
+from metricdp.errors import ADVICE, InvalidInputError, NotCertified
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.families import families
 
@@ -121,9 +121,14 @@ def _finding(mechanism: Mechanism) -> Finding:
 
 def _form_fault(mechanism: Mechanism) -> str | None:
     """Say what of the claim makes no sense: what is compared with such numbers may pass for smaller."""
-    epsilon, p, box = mechanism.epsilon, mechanism.p, mechanism.bounds
-    if not (_is_number(epsilon) and _is_number(p) and 0 < epsilon < math.inf and p >= 1):
-        return "Not proved: epsilon must be a positive finite number, and p a number in [1, inf]."
+    box = mechanism.bounds
+    try:
+        positive("epsilon", mechanism.epsilon)
+        norm_order(mechanism.p)
+    except InvalidInputError as error:
+        return f"Not proved: {error}"
+    if not (_is_number(mechanism.epsilon) and _is_number(mechanism.p)):
+        return "Not proved: `epsilon` and `p` must be numbers."
     if not (np.isfinite(box).all() and (box[0] < box[1]).all() and np.isfinite(mechanism.outputs).all()):
         return refused(mechanism, "its box is none, or its outputs are no points.")
     return None
