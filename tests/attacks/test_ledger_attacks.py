@@ -26,6 +26,7 @@ from metricdp.geometry.projection import Equirectangular
 from metricdp.ledger import batch as _ledger_batch
 from metricdp.ledger import database as _ledger_file
 from metricdp.ledger.exporting import export_ledger
+from metricdp.ledger.reading import read_ledger
 from metricdp.mechanisms.base import Mechanism
 from oracles import stored_id
 from problems import random_problem
@@ -558,3 +559,20 @@ def test_a_strangers_ledger_computes_nothing_and_exports_no_formulas(path, tmp_p
     with pytest.raises(mdp.InvalidInputError, match="not a metricdp ledger"):
         export_ledger(path, tmp_path / "out.csv", last_output_of=TENTH)
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_pages_that_are_used_twice_make_no_more_people(path):
+    """A page above others that all lead to one another would have endless rows in a small file."""
+    with mdp.Ledger(path, max_epsilon=1.0) as ledger:
+        ask(ledger, [f"person {number:06}" for number in range(3000)])
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        size = database.execute("PRAGMA page_size").fetchone()[0]
+        root = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'reports'").fetchone()[0]
+    content, start = bytearray(path.read_bytes()), (root - 1) * size
+    assert content[start] == 2  # the page above others of an index
+    first = start + int.from_bytes(content[start + 12 : start + 14], "big")
+    content[start + 8 : start + 12] = content[first : first + 4]
+    path.write_bytes(content)
+    with pytest.raises(mdp.InvalidInputError, match="not a metricdp ledger"):
+        read_ledger(path, lambda view: view.spent())
