@@ -19,8 +19,9 @@ __all__ = ["TilePlan"]
 # Orders of norms whose cones have few faces; others stand for polytopes of 32 faces, which make tiles slow.
 _ORDERS = (1.0, 2.0, math.inf)
 
-# Processor seconds of all sweeps for each variable, with margins on a busy machine: Rome took 5e-4 to 8e-4.
-_PER_VARIABLE = 7e-4
+# Processor seconds of all sweeps for each variable: Rome took 4e-4 to 6e-4 on a quiet machine, up to 8e-4 on a busy
+# one.
+_PER_VARIABLE = 5.5e-4
 
 # Seconds for each control site and output: rounding to integers, the loss and the proof.
 _PER_WEIGHT = 6e-7
@@ -35,9 +36,9 @@ _WHOLE_SECONDS, _WHOLE_EXPONENT = 3.0, 3.6
 _REACH = 8.5
 
 # Outputs are local where a tile of 12 coefficients is at least this wide, over 1/ε. Elsewhere tiles alone converge
-# slowly (0.3 % above the optimum where a tile spans 4/ε), and start from a coarser solution of the whole program,
-# unless there are more outputs than this.
-_LOCAL, _TILE_CELLS, _MOST_WHOLE_OUTPUTS = 6.0, 12, 60
+# slowly, and start from a coarser solution of the whole program, unless there are more outputs than this. On Rome, 20
+# outputs, ε = 0.8, a minute gives 3.016 on 110 x 110 cells without the coarser solution, 3.018 on 78 x 78 with it.
+_LOCAL, _TILE_CELLS, _MOST_WHOLE_OUTPUTS = 4.0, 12, 60
 
 # Cells finer than this, over 1/ε, gain nothing that can be seen.
 _FINEST = 0.12

@@ -36,6 +36,10 @@ __all__ = ["ENGINE", "SCHEDULE"]
 # sum of the rows' least costs.
 SCHEDULE = (0.3, 0.06, 0.012, 0.003, 0.001, 3e-4)
 
+# Sweeps that follow at the last level while they are worthwhile: where outputs reach beyond a tile, what one sweep
+# changes at the borders of tiles lets the next one gain.
+_MORE_SWEEPS = 6
+
 # From this level on a tile is accepted only if the objective itself falls.
 _MONOTONE_BELOW = 6e-3
 
@@ -132,7 +136,7 @@ class _Descent:
         if not height > 0:
             return 0
         before = gap * height / self.n_cones
-        levels = [level for level in SCHEDULE if level < gap]
+        levels = [level for level in SCHEDULE if level < gap] + [SCHEDULE[-1]] * _MORE_SWEEPS
         for number, level in enumerate(levels):
             barrier = level * height / self.n_cones
             sooner = self.program.objective(self.table)
