@@ -86,7 +86,7 @@ def test_epsilon_of_plain_coordinates(folder):
         ([*PLAIN, "--radius", "1", "--method", "lp"], "`--method` must be one whose mechanisms are private"),
         ([*PLAIN, "--radius", "1", "--plot", "a.exe"], "`--plot` must be a file that ends in one of"),
         (["--radius", "1"], "There are no records"),
-        ([*CITY, *PLAIN, "--radius", "1m"], "leave out `--records`"),
+        (["--city", "helsinki", *PLAIN, "--radius", "1m"], "leave out `--records`"),
     ],
 )  # fmt: skip
 def test_errors_of_epsilon_name_options(folder, arguments, words):

@@ -171,7 +171,7 @@ def test_auto_is_never_worse_than_any_certified_method(n_axes, p, epsilon):
 
 
 def test_auto_refines_where_it_pays_and_never_gets_worse():
-    problem = random_problem(3, n_outputs=8, n_records=300, side=10.0)
+    problem = random_problem(3, n_axes=1, n_outputs=8, n_records=300, side=100.0)  # one axis is not designed by tiles
     found = mdp.fit(problem, 1.0, time_limit=6)
     losses = [one["loss"] for one in found.report["tried"] if one["method"] == "spline"]
     assert len(losses) >= 2

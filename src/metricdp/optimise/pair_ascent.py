@@ -26,6 +26,10 @@ _ROUND = 400
 # The bound is computed after so many iterations.
 _LOOK = 50
 
+# The mean price that steps are made for: it decides how much rows move against multipliers. On Rome with 100 outputs
+# and 3,000 clusters, 400 iterations give 1.191 with a mean of 1, 1.206 with 3, 1.202 with 10 and 1.188 with 30.
+_MEAN_PRICE = 4.0
+
 
 @dataclass(frozen=True)
 class LocalPairs:
@@ -82,7 +86,7 @@ def ascend(program: LocalPairs, clock: Clock, iterations: int, say: Callable[[fl
             continue
         last, averaged = steps.bound_of(steps.multipliers), steps.bound_of(average / since)
         best = max(best, last, averaged)
-        say(iteration / iterations, f"{iteration} iterations: bound {best:.6g}")
+        say(iteration / iterations, f"{iteration} of {iterations} iterations")
         if clock.over:
             break
         if iteration % _ROUND == 0:
@@ -93,12 +97,12 @@ def ascend(program: LocalPairs, clock: Clock, iterations: int, say: Callable[[fl
 
 
 class _Steps:
-    """The state of the iteration: rows, and multipliers of the pairs, in units in which costs are about 1."""
+    """The state of the iteration: rows, and multipliers of the pairs, in units in which prices have a fixed mean."""
 
     def __init__(self, program: LocalPairs) -> None:
         self.program = program
         finite = np.isfinite(program.prices)
-        self.unit = float(program.prices[finite].mean()) or 1.0
+        self.unit = float(program.prices[finite].mean()) / _MEAN_PRICE or 1.0
         # An output that does not exist is given a price that nobody pays.
         self.prices = np.where(
             finite, program.prices / self.unit, 1e6 + np.abs(program.prices[finite]).max() / self.unit
