@@ -24,6 +24,14 @@ def test_more_time_buys_more_cells_and_more_outputs_cost_some():
     assert many.affordable_cells(20) < plan.affordable_cells(20)
 
 
+def test_cells_that_are_wide_against_the_noise_are_not_worth_a_design():
+    plan = TilePlan.of(random_problem(0, n_outputs=30, side=40.0), 10.0)
+    finest = plan.affordable_cells(100.0)
+    assert finest >= 200  # 40 km times 10 per km, over 2
+    assert plan.seconds(150) < 0.5 * plan.seconds(finest)
+    assert plan.affordable_cells(plan.seconds(150) / 0.85) == 0
+
+
 def test_a_busy_machine_gets_fewer_cells():
     problem = random_problem(0, n_outputs=30, side=40.0)
     quiet, busy = (TilePlan.of(problem, 1.0, slowdown) for slowdown in (1.0, 4.0))
@@ -53,7 +61,7 @@ def test_no_plan_where_tiles_were_not_measured(n_axes, p):
 def test_auto_designs_by_tiles(side, local, p, monkeypatch):
     problem = random_problem(0, n_records=200, n_outputs=6, side=side, p=p)
     monkeypatch.setattr(TilePlan, "affordable_cells", lambda _, seconds: 24)
-    assert TilePlan.of(problem, 1.0).is_local(24) is local
+    assert TilePlan.of(problem, 1.0).is_local is local
     mechanism = mdp.fit(problem, 1.0, time_limit=60)
     splines = [one for one in mechanism.report["tried"] if one["method"] == "spline"]
     assert splines == [{"method": "spline", "solver": "tiles", "cells": [24, 24], "loss": splines[0]["loss"]}]
@@ -71,6 +79,33 @@ def test_a_finer_design_starts_from_a_coarser_one():
     best = mdp.fit(problem, 1.0, "spline", breakpoints=fine.spline.grid.breakpoints, degree=3, gap=1e-7)
     height = best.report["loss"] - problem.floor
     assert best.report["loss"] - 1e-6 <= fine.mechanism.report["loss"] <= best.report["loss"] + 0.005 * height
+
+
+def test_finer_cells_go_where_slopes_press(monkeypatch):
+    problem = random_problem(0, n_records=200, n_outputs=6, side=3.0)
+    monkeypatch.setattr(TilePlan, "affordable_cells", lambda _, seconds: 24)
+    laid = []
+    design = auto.design_by_tiles
+    monkeypatch.setattr(auto, "design_by_tiles", lambda *args: laid.append((args[2], args[5])) or design(*args))
+    mdp.fit(problem, 1.0, time_limit=60)
+    ((fine, coarse),) = laid
+    for few, many in zip(coarse.spline.grid.breakpoints, fine.breakpoints, strict=True):
+        assert len(many) == 2 * len(few) - 1
+        assert set(few) <= set(many)
+    pressed, halved = (grid.breakpoints[0] for grid in (fine, coarse.spline.grid.halved()))
+    assert not np.array_equal(pressed, halved)
+
+
+def test_sparse_tables_finish_in_proportion_to_what_is_likely():
+    few, many = (TilePlan(n_outputs, 8.0, 200.0) for n_outputs in (100, 1000))
+    assert few.finishing_seconds(100) < many.finishing_seconds(100) < 10 * few.finishing_seconds(100)
+    assert TilePlan(100, 80.0, 200.0).finishing_seconds(100) > 5 * few.finishing_seconds(100)
+
+
+def test_dense_rows_count_in_the_memory_of_a_design_and_sparse_ones_do_not():
+    dense, sparse = (fit.tiles_memory_estimate_gb((60, 60), 3, n_outputs) for n_outputs in (100, 200))
+    assert dense == pytest.approx((16 * 63**2 + 6 * 181**2) * 100 * 8 / 1e9)
+    assert sparse == pytest.approx(16 * 63**2 * 200 * 8 / 1e9)
 
 
 @pytest.mark.parametrize("limit", [0.5, 3.0])

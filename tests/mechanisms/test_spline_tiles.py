@@ -63,6 +63,7 @@ def test_without_time_for_a_background_rows_start_uniform():
     assert mechanism.report["start_loss"] is None
     assert mechanism.report["status"] == "time limit"
     assert mechanism.report["loss"] == pytest.approx(problem.uniform_loss)
+    assert mechanism.report["cells"] == [1, 1]  # on which uniform rows are proved and stored at once
 
 
 def test_an_executor_of_the_caller_gives_the_same_table():
@@ -90,3 +91,25 @@ def test_an_executor_of_the_caller_gives_the_same_table():
 def test_wrong_executors(options, message):
     with pytest.raises(mdp.InvalidInputError, match=message):
         mdp.fit(random_problem(0), 1.0, "spline", **options)
+
+
+def crowded_problem(n_outputs):
+    """Records in six crowds, so that adaptive cells differ much in width."""
+    rng = np.random.default_rng(0)
+    centres = rng.uniform(10, 40, size=(6, 2))
+    near = centres[rng.integers(6, size=3000)] + rng.normal(scale=3.0, size=(3000, 2))
+    records = np.clip(near, 0, 50)
+    outputs = records[rng.choice(len(records), n_outputs, replace=False)]
+    return mdp.Problem(records, outputs, "euclidean", bounds=[[0, 0], [50, 50]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [0.3, 1.6, 6.0])
+@pytest.mark.parametrize(("degree", "breakpoints"), [(2, "adaptive"), (3, "adaptive"), (3, "graded")])
+def test_within_a_third_of_a_percent_of_the_whole_program(epsilon, degree, breakpoints):
+    """Where outputs reach beyond tiles, where they are local, and where cells are wide against 1/ε."""
+    problem = crowded_problem(12)
+    options = {"cells": 24, "degree": degree, "breakpoints": breakpoints}
+    whole = mdp.fit(problem, epsilon, "spline", gap=1e-4, **options).report
+    loss = mdp.fit(problem, epsilon, "spline", solver="tiles", **options).report["loss"]
+    assert whole["program_bound"] <= loss <= 1.003 * whole["program_bound"]

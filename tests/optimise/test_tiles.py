@@ -140,8 +140,7 @@ def at_sites(tile, change):
 def test_no_two_tiles_of_a_colour_share_a_cone():
     for n_axes, degree in itertools.product([1, 2, 3], [1, 2, 3]):
         _, _, program, _ = small(n_axes, degree=degree, cells={1: 300, 2: 40, 3: 13}[n_axes])
-        side = tiles._SIDE[n_axes]
-        for shift in itertools.product((0, side // 2), repeat=n_axes):
+        for side, shift in ((n, s) for n in {tiles._SIDE[n_axes], tiles._WIDEST[n_axes]} for s in shifts(n, n_axes)):
             owner = np.zeros(program.cost.shape[:-1], dtype=int)
             touched = {}
             for place in tiles._tiling(program, side, shift):
@@ -151,6 +150,27 @@ def test_no_two_tiles_of_a_colour_share_a_cone():
                 sites[tuple(view.sites for view in views)] += 1
             assert (owner == 1).all()
             assert max(count.max() for count in touched.values()) == 1
+
+
+def shifts(side, n_axes):
+    return itertools.product((0, side // 2), repeat=n_axes)
+
+
+def test_tiles_are_wider_where_outputs_reach_beyond_them():
+    side = 4.0
+    for epsilon, cells, expected in [(2.0, 12, 18), (8.0, 12, 12), (2.0, 40, 12)]:
+        _, _, program, uniform = small(2, degree=2, cells=cells, epsilon=epsilon)
+        assert tiles._tile_side(program, uniform) == expected
+        wide = 18 * epsilon * side / (cells + 2)
+        assert (wide >= tiles._SPAN) == (expected == 18 or epsilon == 8.0)
+        # Outputs that are likely at few places are local, whatever ε is.
+        local = np.where(np.arange(4) == 0, 1.0, 0.0) * np.ones_like(uniform)
+        assert tiles._tile_side(program, local) == 12
+    many = type(program)(np.zeros((14, 14, 200)), program.axes, program.epsilon)
+    assert tiles._tile_side(many, np.full(many.cost.shape, 1 / 200)) == 12  # its matrices would be too large
+    for n_axes in (1, 3):
+        _, _, program, uniform = small(n_axes)
+        assert tiles._tile_side(program, uniform) == tiles._SIDE[n_axes]
 
 
 def test_the_same_table_wherever_tiles_are_solved():

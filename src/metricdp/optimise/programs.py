@@ -128,11 +128,12 @@ class SharedProgram:
 class AxisOperators:
     """Control values and slopes along one axis, as operators (sites, coefficients) from the axis' coefficients.
 
-    Each site uses a few consecutive coefficients only.
+    Each site uses a few consecutive coefficients only. The axis is `length` long, in the units of 1/ε.
     """
 
     values: sparse.csr_array
     slopes: sparse.csr_array
+    length: float
 
     @property
     def n_sites(self) -> int:

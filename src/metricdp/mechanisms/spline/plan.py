@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial import KDTree
 
+from metricdp.geometry.epsilon_map import EpsilonMap
 from metricdp.geometry.grid import Grid
 from metricdp.mechanisms.options import free_memory_gb
 from metricdp.mechanisms.spline.fit import tiles_memory_estimate_gb
@@ -23,11 +24,13 @@ _ORDERS = (1.0, 2.0, math.inf)
 # one.
 _PER_VARIABLE = 5.5e-4
 
-# Seconds for each control site and output: rounding to integers, the loss and the proof.
-_PER_WEIGHT = 6e-7
+# Seconds for each control site and output, and for each that is likely: rounding to integers, the loss and the proof.
+# Rome, 20 to 1,000 outputs, 128 x 128 to 200 x 200 cells: 1.3 to 7.8 s, within a tenth of this but for one of five.
+_PER_WEIGHT, _PER_LIKELY_WEIGHT = 4e-8, 8e-7
 
-# Seconds of the background for each output and square of its labels.
-_PER_SQUARE = 2e-7
+# Seconds of the background for each output and square of its labels, and for each output and coefficient: 0.8 to 23 s
+# in the same five, which these give within a third.
+_PER_SQUARE, _PER_START = 4e-8, 9e-7
 
 # Seconds of a whole program with 20 outputs on 24 x 24 cells to the coarse gap, and its growth with the cells.
 _WHOLE_SECONDS, _WHOLE_EXPONENT = 3.0, 3.6
@@ -35,13 +38,15 @@ _WHOLE_SECONDS, _WHOLE_EXPONENT = 3.0, 3.6
 # An output is free in a tile up to about this far beyond where it is nearest, over 1/ε.
 _REACH = 8.5
 
-# Outputs are local where a tile of 12 coefficients is at least this wide, over 1/ε. Elsewhere tiles alone converge
-# slowly, and start from a coarser solution of the whole program, unless there are more outputs than this. On Rome, 20
-# outputs, ε = 0.8, a minute gives 3.016 on 110 x 110 cells without the coarser solution, 3.018 on 78 x 78 with it.
-_LOCAL, _TILE_CELLS, _MOST_WHOLE_OUTPUTS = 4.0, 12, 60
+# Outputs are local where at most this share of them is likely at a place. Elsewhere tiles alone converge slowly, and
+# start from a coarser solution of the whole program, unless there are more outputs than this. On Rome, 20 outputs, a
+# minute gives 3.012 both ways at ε = 0.8, where the share is 0.55.
+_LOCAL, _MOST_WHOLE_OUTPUTS = 0.6, 60
 
-# Cells finer than this, over 1/ε, gain nothing that can be seen.
-_FINEST = 0.12
+# Cells finer than the finest, over 1/ε, gain nothing that can be seen. Designs on cells coarser than the coarsest lose
+# to Laplace noise with remap, and often find no start: Rome, ε = 8, 20 outputs: 2.5465 against 2.5449 on 188 x 188
+# cells.
+_FINEST, _COARSEST = 0.12, 2.0
 _MOST_CELLS = 320
 
 # Share of the time left that a design may be expected to take.
@@ -56,6 +61,7 @@ class TilePlan:
     likely : outputs that are free at a place, on average.
     side : ε times the longest side of the box.
     slowdown : how many seconds by the wall clock a processor second takes, on a machine with other work.
+    varied : whether ε varies over the box. Noise with its least ε is then too poor a start.
     """
 
     n_outputs: int
@@ -63,34 +69,44 @@ class TilePlan:
     side: float
     slowdown: float = 1.0
     degree: int = 3
+    varied: bool = False
 
     @classmethod
-    def of(cls, problem: Problem, epsilon: float, slowdown: float = 1.0) -> TilePlan | None:
+    def of(cls, problem: Problem, epsilon: float | EpsilonMap, slowdown: float = 1.0) -> TilePlan | None:
         """Look at a problem; None where designs by tiles were not measured."""
         if problem.n_axes != 2 or problem.p not in _ORDERS:
             return None
         grid = Grid.graded(problem.bounds, 24, problem.records, problem.prior)
         tree = KDTree(problem.outputs)
         nearest, _ = tree.query(grid.cell_centres, p=problem.p)
-        around = nearest + _REACH / epsilon
+        local = epsilon if isinstance(epsilon, EpsilonMap) else EpsilonMap.constant(problem.bounds, epsilon)
+        around = nearest + _REACH / local.at(grid.cell_centres)
         likely = tree.query_ball_point(grid.cell_centres, around, p=problem.p, return_length=True)
         longest = float((problem.bounds[1] - problem.bounds[0]).max())
-        return cls(problem.n_outputs, float(np.mean(likely)), epsilon * longest, slowdown)
+        return cls(
+            problem.n_outputs, float(np.mean(likely)), local.max * longest, slowdown, varied=not local.is_constant
+        )
 
-    def is_local(self, cells: int) -> bool:
-        """Return whether tiles can do without a coarser solution."""
-        return self.n_outputs > _MOST_WHOLE_OUTPUTS or _TILE_CELLS * self.side / cells >= _LOCAL
+    @property
+    def is_local(self) -> bool:
+        """Whether tiles can do without a coarser solution."""
+        if self.varied:
+            return False
+        return self.n_outputs > _MOST_WHOLE_OUTPUTS or self.likely <= _LOCAL * self.n_outputs
 
     def finishing_seconds(self, cells: int) -> float:
         """Return the time from coefficients to a proved mechanism."""
-        return self.slowdown * _PER_WEIGHT * (self.degree * cells + 1) ** 2 * self.n_outputs
+        weights = _PER_WEIGHT * self.n_outputs + _PER_LIKELY_WEIGHT * self.likely
+        return self.slowdown * weights * (self.degree * cells + 1) ** 2
 
     def seconds(self, cells: int) -> float:
         """Return the time of a whole design."""
         workers = os.cpu_count() or 1
-        tiles = _PER_VARIABLE * (cells + self.degree) ** 2 * self.likely / workers
-        if self.is_local(cells):
-            start = _PER_SQUARE * self.n_outputs * min(1024.0, self.side / 0.35 + 30) ** 2
+        coefficients = (cells + self.degree) ** 2
+        tiles = _PER_VARIABLE * coefficients * self.likely / workers
+        if self.is_local:
+            squares = min(1024.0, self.side / 0.35 + 30) ** 2
+            start = (_PER_SQUARE * squares + _PER_START * coefficients) * self.n_outputs
         else:
             start = _WHOLE_SECONDS * (cells / 48) ** _WHOLE_EXPONENT * self.n_outputs / 20
         return self.slowdown * (tiles + start) + self.finishing_seconds(cells)
@@ -102,7 +118,8 @@ class TilePlan:
         fits = (
             cells
             for cells in range(2, most + 1, 2)
-            if self.seconds(cells) <= _TIME_SHARE * seconds
+            if self.side / cells <= _COARSEST
+            and self.seconds(cells) <= _TIME_SHARE * seconds
             and tiles_memory_estimate_gb((cells, cells), self.degree, self.n_outputs) <= memory
         )
         return max(fits, default=0)

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from metricdp._chunks import chunks
 from metricdp._validation import FloatArray
-from metricdp.mechanisms.spline.slopes import Integers, Slopes, windows
+from metricdp.mechanisms.spline.slopes import Integers, Slopes, Window, windows
 from metricdp.mechanisms.spline.sparse_table import MOST_SPARSE_OUTPUTS, SUM_BITS, SparseTable
 
 __all__ = ["SPARSE_FROM", "SPARSE_SHARE", "is_sparse", "thinned"]
@@ -39,7 +39,7 @@ def thinned(
     coefficients: FloatArray,
     breakpoints: Sequence[Integers],
     degree: int,
-    limit: float,
+    limits: FloatArray,
     p: float,
 ) -> SparseTable:
     """Return integer control rows near those of B-spline coefficients, inside their cones.
@@ -54,8 +54,8 @@ def thinned(
         Borders of the cells, in lattice steps.
     degree : int
         Of the spline.
-    limit : float
-        ε per lattice step.
+    limits : (n_1, …, n_N)
+        ε of each cell, per lattice step.
     p : float
         Order of the norm.
     """
@@ -65,7 +65,7 @@ def thinned(
     rough = SparseTable(n_outputs, 1, counts, columns, extras)
     floor = max(
         (
-            _floor_for(window.breakpoints, degree, window.extras, limit, p)
+            _floor_for(window, degree, window.cells.of_sites(limits), p)
             for window in windows(rough, breakpoints, degree)
         ),
         default=1,
@@ -95,9 +95,9 @@ def _rounded(numbers: FloatArray) -> Integers:
     return np.asarray(np.rint(numbers / unit) * unit).astype(np.int64)
 
 
-def _floor_for(breakpoints: Sequence[Integers], degree: int, extras: Integers, limit: float, p: float) -> int:
+def _floor_for(window: Window, degree: int, limits: FloatArray, p: float) -> int:
     """Return the least floor f with ‖g‖_q ≤ ε (f + e) at every site, and a little more for rounding."""
-    slopes = Slopes.of(breakpoints, degree, extras)
-    needed = slopes.sizes(p) / limit - slopes.values
+    slopes = Slopes.of(window.breakpoints, degree, window.extras)
+    needed = slopes.sizes(p) / limits[:, None] - slopes.values
     # Floats of sizes up to 2^50 are off by less than one for each of a few dozen roundings.
     return math.ceil(float(needed.max()) + 64)

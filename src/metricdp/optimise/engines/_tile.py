@@ -22,6 +22,10 @@ __all__ = ["Tile", "improved_tile"]
 
 _MOST_STEPS = 12
 
+# Multipliers start so many times deeper in their cones than the level that the table was taken to: what neighbours did
+# since then has moved it off the centre. Starting at that level itself took two short steps in vain in most tiles.
+_FIRST_DEPTH = 5.0
+
 # Share of the way to the border of the cones that a step goes; a longer one leaves too little room for the next tile.
 _TO_THE_BORDER = 0.95
 
@@ -90,7 +94,7 @@ class _Descent:
         self.change = np.zeros_like(self.cost)
         self.slack = self.base
         self.price = np.zeros(self.cost.shape[1])
-        self.dual = tile.before * self.weight * cones.inverse(self.base)
+        self.dual = _FIRST_DEPTH * tile.before * self.weight * cones.inverse(self.base)
 
     def run(self) -> tuple[FloatArray | None, int]:
         tile, first = self.tile, self._merit()
