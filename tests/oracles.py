@@ -6,7 +6,9 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
-from scipy.optimize import brentq, linprog
+from scipy import sparse
+from scipy.optimize import brentq, linprog, minimize, minimize_scalar
+from scipy.sparse.csgraph import dijkstra
 from scipy.stats import binom
 
 from metricdp.geometry.norms import norm
@@ -493,6 +495,55 @@ class NaiveLedger:
         return -1 if self.beyond == "refuse" or last is None else last[0]
 
 
+class NaiveTimedLedger:
+    """What a ledger with a window, a schedule or both should do, one request at a time, from the definition.
+
+    Lengths of time are whole seconds, or None; moments are numbers of any kind, rounded to microseconds, halves up.
+    """
+
+    def __init__(self, limit, window, every, beyond="refuse", radius=None):
+        self.limit, self.window, self.every = Fraction(repr(limit)), window, every
+        self.beyond, self.radius = beyond, radius
+        self.charges, self.last = {}, {}
+
+    @staticmethod
+    def moment(time):
+        return Fraction(math.floor(Fraction(time) * 10**6 + Fraction(1, 2)), 10**6)
+
+    def ask(self, mechanism, user, time, point, output):
+        """The answer, and whether it is a refusal because of the time."""
+        now, own = self.moment(time), self.charges.setdefault(user, [])
+        last = self.last.get((user, id(mechanism)))
+        if any(now < when for when, _ in own):
+            return -1, True
+        if last is not None:
+            if self.every is not None and last[1] // self.every == now // self.every:
+                return last[0], False
+            if self.radius is not None and math.dist(point, last[2]) <= self.radius:
+                return last[0], False
+        cost = Fraction(repr(mechanism.epsilon))
+        if self.spent(user, now) + cost <= self.limit:
+            own.append((now, cost))
+            self.last[user, id(mechanism)] = (output, now, point)
+            return output, False
+        return (-1 if self.beyond == "refuse" or last is None else last[0]), False
+
+    def spent(self, user, now):
+        """The charges of the closed interval of the window's length that ends now, or at the last draw if later."""
+        own = self.charges.get(user, [])
+        end = max([self.moment(now), *(when for when, _ in own)])
+        return sum(cost for when, cost in own if self.window is None or when >= end - self.window)
+
+    def most(self):
+        """The largest sum of anybody's charges in any closed interval of the window's length."""
+        worst = Fraction(0)
+        for own in self.charges.values():
+            for first, (start, _) in enumerate(own):
+                inside = itertools.takewhile(lambda charge: charge[0] <= start + self.window, own[first:])  # noqa: B023
+                worst = max(worst, sum(cost for _, cost in inside))
+        return worst
+
+
 def stored_id(value):
     """The id as the ledger stores it, None if it must be refused: the rule of docs/budgets.md."""
     if type(value) is int:
@@ -553,3 +604,108 @@ def reports_within(mechanism, problem, share):
         if total >= share:
             return length
     return max(parts)[0]
+
+
+# --- The adversary ----------------------------------------------------------------------------------------------------
+
+
+def naive_posterior_costs(rows, prior, places, said):
+    """π(x) Π_j Pr[y_j | x] for one sequence of reports, and the cost of a guess as a function."""
+    weights = [prior[i] * math.prod(rows[i][k] for k in said) for i in range(len(places))]
+
+    def cost(guess):
+        return sum(w * math.dist(x, guess) for w, x in zip(weights, places, strict=True))
+
+    return weights, cost
+
+
+def naive_inference_error(rows, prior, places, reports):
+    """Σ_y min_x̂ Σ_x π(x) Pr[y | x] |x − x̂|, sequence by sequence; the best guess by search, which is convex."""
+    total = 0.0
+    for said in itertools.product(range(len(rows[0])), repeat=reports):
+        _, cost = naive_posterior_costs(rows, prior, places, said)
+        best = min(places, key=cost)
+        found = minimize(cost, np.mean(places, axis=0), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-13})
+        total += min(cost(best), float(found.fun))
+    return total
+
+
+def naive_named(rows, prior, places, reports):
+    """Σ_y max_x π(x) Pr[y | x]: how often the likeliest place is the true one."""
+    sequences = itertools.product(range(len(rows[0])), repeat=reports)
+    return sum(max(naive_posterior_costs(rows, prior, places, said)[0]) for said in sequences)
+
+
+def chernoff(first, second):
+    """C = −min_s ln Σ_y p(y)^s q(y)^(1−s), and the s of the minimum."""
+    found = minimize_scalar(
+        lambda s: math.log(float((first**s * second ** (1 - s)).sum())), bounds=(0, 1), method="bounded"
+    )
+    return -float(found.fun), float(found.x)
+
+
+# --- Paths through cells of different ε -------------------------------------------------------------------------------
+
+
+def steiner_distances(breakpoints, values, points, per_side):
+    """Lengths of paths between all pairs of points of a plane, straight within cells, that cross borders at nodes.
+
+    Every side of a cell has `per_side` nodes, so the lengths are at least those of the best paths.
+    """
+    xs, ys = breakpoints
+    spread = np.linspace(0, 1, per_side)
+    across = [
+        np.column_stack([a + (b - a) * spread, np.full(per_side, y)]) for a, b in itertools.pairwise(xs) for y in ys
+    ]
+    along = [
+        np.column_stack([np.full(per_side, x), a + (b - a) * spread]) for a, b in itertools.pairwise(ys) for x in xs
+    ]
+    places = np.concatenate([points, np.unique(np.concatenate(across + along), axis=0)])
+    n = len(points)
+    lengths = np.full((len(places), len(places)), np.inf)
+    for i, (left, right) in enumerate(itertools.pairwise(xs)):
+        for j, (low, high) in enumerate(itertools.pairwise(ys)):
+            x, y = places.T
+            inside = np.flatnonzero((left <= x) & (x <= right) & (low <= y) & (y <= high))
+            here = places[inside]
+            cost = values[i][j] * np.sqrt(((here[:, None] - here[None, :]) ** 2).sum(axis=-1))
+            block = np.ix_(inside, inside)
+            lengths[block] = np.minimum(lengths[block], cost)
+    graph = sparse.csr_array(np.where(np.isfinite(lengths), lengths, 0.0))
+    return np.minimum(dijkstra(graph, indices=np.arange(n))[:, :n], segment_costs(breakpoints, values, points))
+
+
+def segment_costs(breakpoints, values, points):
+    """∫ε ds along the straight segments between all pairs of points: each cell's ε times the length inside it."""
+    a, move = points[:, None], points[None, :] - points[:, None]
+    length = np.sqrt((move**2).sum(axis=-1))
+    total = np.zeros(length.shape)
+    for i, j in itertools.product(range(len(breakpoints[0]) - 1), range(len(breakpoints[1]) - 1)):
+        enter, leave = np.zeros(length.shape), np.ones(length.shape)
+        for axis, k in ((0, i), (1, j)):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                low = (breakpoints[axis][k] - a[..., axis]) / move[..., axis]
+                high = (breakpoints[axis][k + 1] - a[..., axis]) / move[..., axis]
+            parallel = move[..., axis] == 0
+            within = (breakpoints[axis][k] <= a[..., axis]) & (a[..., axis] <= breakpoints[axis][k + 1])
+            enter = np.maximum(enter, np.where(parallel, np.where(within, 0, 2), np.minimum(low, high)))
+            leave = np.minimum(leave, np.where(parallel, 1, np.maximum(low, high)))
+        total += values[i][j] * length * np.maximum(leave - enter, 0)
+    return total
+
+
+def naive_trace_error(rows, prior, transition, places, length, when, known):
+    """Σ_y min_x̂ Σ_paths Pr[path] Pr[y | path] |x_when − x̂| over all reports up to time `known`, path by path."""
+    total = 0.0
+    for said in itertools.product(range(len(rows[0])), repeat=known + 1):
+        weights = [0.0] * len(places)
+        for path in itertools.product(range(len(places)), repeat=length):
+            chance = prior[path[0]] * math.prod(transition[a][b] for a, b in itertools.pairwise(path))
+            weights[path[when]] += chance * math.prod(rows[path[t]][k] for t, k in enumerate(said))
+        costs = [sum(w * math.dist(x, guess) for w, x in zip(weights, places, strict=True)) for guess in places]
+        found = minimize(
+            lambda guess, weights=weights: sum(w * math.dist(x, guess) for w, x in zip(weights, places, strict=True)),
+            np.mean(places, axis=0), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-13},
+        )  # fmt: skip
+        total += min(*costs, float(found.fun))
+    return total

@@ -1,18 +1,19 @@
-"""Files that appear whole or not at all."""
+"""Files and folders that appear whole or not at all."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["atomic_file", "remove_unfinished"]
+__all__ = ["atomic_file", "atomic_folder", "remove_unfinished"]
 
-# Files that are being written aside.
+# Files and folders that are being written aside.
 _unfinished: set[Path] = set()
 
 
@@ -50,11 +51,31 @@ def atomic_file(path: str | os.PathLike[str], *, private: bool = False) -> Itera
         _unfinished.discard(aside)
 
 
+@contextmanager
+def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Make a folder aside; it becomes the new folder `path` only if the block ends well."""
+    target = Path(path)
+    aside = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
+    _unfinished.add(aside)
+    try:
+        aside.mkdir()
+        yield aside
+        aside.rename(target)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    finally:
+        _unfinished.discard(aside)
+
+
 def remove_unfinished() -> None:
     """Remove what is being written aside, before this process ends without leaving its blocks."""
     for aside in list(_unfinished):
         with suppress(OSError):
-            aside.unlink(missing_ok=True)
+            if aside.is_dir():
+                shutil.rmtree(aside, ignore_errors=True)
+            else:
+                aside.unlink(missing_ok=True)
 
 
 def _mode(path: Path) -> int | None:

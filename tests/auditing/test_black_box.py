@@ -534,3 +534,25 @@ def test_bad_expectations_are_named(spline):
     with pytest.raises(mdp.InvalidInputError, match="`expected` must be non-negative rows that sum to 1, got") as error:
         check_sampler(spline, lambda points: np.array([[0.5, 0.6]]), points=[[SECRET, 0.0]])
     assert str(SECRET) not in str(error.value)
+
+
+# Samplers that report coordinates
+
+
+def test_coordinates_are_judged_by_squares():
+    box = [[0.0, 0.0], [4.0, 4.0]]
+    claim = {"epsilon": 1.0, "p": 2, "bounds": box, "samples": 200_000}
+    snapped = audit_samples(np.round, **claim)
+    assert snapped.violates
+    assert snapped.epsilon_lower > 10
+    noise, source = mdp.noise(1.0, bounds=box), mdp.InsecureSeed(0)
+    honest = audit_samples(lambda points: np.asarray(noise.sample(points, source)), **claim)
+    assert not honest.violates
+    assert 0.3 < honest.epsilon_lower <= 1
+    louder = mdp.noise(4.0, bounds=box)
+    assert audit_samples(lambda points: np.asarray(louder.sample(points, source)), **claim).violates
+
+
+def test_a_function_of_whole_numbers_still_needs_its_number_of_outputs():
+    with pytest.raises(mdp.InvalidInputError, match="give `n_outputs`"):
+        audit_samples(lambda points: np.zeros(len(points), dtype=int), epsilon=1.0, p=2, bounds=[[0.0], [1.0]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from metricdp.auditing.draws import mechanism_rounding, non_negative, refuse_noi
 from metricdp.geometry.grid import Grid
 from metricdp.geometry.norms import norm
 from metricdp.mechanisms.base import Mechanism
+from metricdp.mechanisms.promise import Promise
 
 __all__ = ["Audit", "Ratios", "audit"]
 
@@ -114,7 +115,8 @@ def audit(
     they are given. A report that is impossible from both points breaks nothing; one that is impossible from exactly one
     of them always does. Here r is what rounding points to a lattice may add to their distance: the mechanism's own
     `rounding`, but at most what an honest lattice over its box needs (a millimetre or two where the unit is a
-    kilometre), so that a mechanism that jumps cannot call its jumps rounding.
+    kilometre), so that a mechanism that jumps cannot call its jumps rounding. Where ε varies over the box, an upper
+    bound of the path metric stands for ε d_p: what is above it breaks the promise.
 
     Parameters
     ----------
@@ -148,8 +150,7 @@ def audit(
         raise reject("mechanism", "a metricdp.Mechanism", type(mechanism).__name__)
     rule = _Rule(
         mechanism,
-        epsilon=float(mechanism.plane_epsilon),
-        rounding=mechanism_rounding(mechanism),
+        promise=replace(mechanism.promise, rounding=mechanism_rounding(mechanism)),
         tolerance=non_negative("tolerance", tolerance),
         slack=None if slack is None else non_negative("slack", slack),
     )
@@ -174,7 +175,7 @@ def audit(
         by_kind={kind: tally.summary() for kind, tally in tallies.items() if tally.compared},
         epsilon=mechanism.epsilon,
         p=mechanism.p,
-        rounding=rule.rounding,
+        rounding=rule.promise.rounding,
         tolerance=rule.tolerance,
         slack=rule.slack,
         seconds=time.perf_counter() - started,
@@ -197,18 +198,17 @@ class _Pair:
 
 @dataclass(frozen=True)
 class _Rule:
-    """What counts as a violation, and how ratios are taken; `epsilon` is per unit of the plane."""
+    """What counts as a violation, and how ratios are taken; the promise is in the coordinates of the plane."""
 
     mechanism: Mechanism
-    epsilon: float
-    rounding: float
+    promise: Promise
     tolerance: float
     slack: float | None
 
     def judge(self, left: FloatArray, right: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
         """Return |Δ ln z_k| / (ε (d_p + r)) and whether mDP is broken, as (pairs, outputs)."""
         here, there = self.mechanism.probabilities(left), self.mechanism.probabilities(right)
-        allowed = (self.epsilon * (norm(right - left, self.mechanism.p) + self.rounding))[:, None]
+        allowed = self.promise.exponents(left, right)[:, None]
         if self.slack is None:
             change = _log_change(here, there)
             return _share(change, allowed), change > allowed + self.tolerance

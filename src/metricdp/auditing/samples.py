@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,13 @@ from metricdp.auditing.draws import (
     non_negative,
     spread,
 )
+from metricdp.auditing.squares import counted_by_squares
 from metricdp.drawing.randomness import RandomSource
+from metricdp.geometry.epsilon_map import EpsilonMap
 from metricdp.geometry.norms import norm
+from metricdp.geometry.path_metric import PathMetric
 from metricdp.mechanisms.base import Mechanism
+from metricdp.mechanisms.promise import Promise
 
 __all__ = ["SampleAudit", "audit_samples"]
 
@@ -99,7 +103,7 @@ class SampleAudit:
 def audit_samples(
     sampler: Sampler,
     *,
-    epsilon: float | None = None,
+    epsilon: float | EpsilonMap | None = None,
     p: float | None = None,
     bounds: ArrayLike | None = None,
     n_outputs: int | None = None,
@@ -121,10 +125,12 @@ def audit_samples(
     ----------
     sampler : Mechanism or callable
         Of a mechanism only `sample` is used, and the claims that follow. A function takes points (m, N) and returns m
-        outputs 0 … K − 1; its draws must be independent and depend on nothing but the point.
+        outputs 0 … K − 1; its draws must be independent and depend on nothing but the point. A function that returns
+        coordinates (m, N) is judged by which square of a grid over `bounds` they lie in; leave `n_outputs` out then.
     epsilon, p, bounds, n_outputs
         The claim: budget, order of the norm, box (2, N) and number of outputs. A mechanism's own by default; a
-        function needs them, except for `bounds` if `pairs` are given.
+        function needs them, except for `bounds` if `pairs` are given. An `EpsilonMap` as `epsilon` claims its path
+        metric: `epsilon_lower` is then in units of the map's largest ε, and above it where the map is broken.
     rounding : float, optional
         r of the claim, in the unit of the points; 0 allows for no rounding at all. By default what an honest lattice
         over the box needs, N^{1/p} times 2^-20 of the unit or of a shorter side (a millimetre or two where the unit is
@@ -177,13 +183,20 @@ def audit_samples(
     True
     """
     started = time.perf_counter()
-    budget = positive("epsilon", claim(sampler, "epsilon", epsilon))
+    local = _map_of(sampler, epsilon)
+    budget = local.max if local is not None else positive("epsilon", claim(sampler, "epsilon", epsilon))
     order = norm_order(claim(sampler, "p", p))
+    if n_outputs is None and bounds is not None and rng is None:
+        squares = counted_by_squares(sampler, checked_box(bounds))
+        if squares is not None:
+            sampler, n_outputs = squares, squares.n_outputs
     draws = Draws(sampler, integer("n_outputs", claim(sampler, "n_outputs", n_outputs), 1), rng)
     level = 1 - fraction("confidence", confidence)
     given = None if pairs is None else _pairs(pairs, order)
-    box = _box(sampler, bounds, given)
+    box = _box(sampler, local.bounds if local is not None and bounds is None else bounds, given)
     metric = _Metric(order, _rounding(sampler, rounding, box, order), _kappa(sampler))
+    if local is not None:
+        metric = replace(metric, promise=_promise(local, metric, box, given))
     least = 4 * len(_CLOUD) * _CLOUD[0] if given is None else 8 * len(given)
     half = integer("samples", samples, least) // 2
     with told(progress, "auditing") as tell:
@@ -224,14 +237,20 @@ def upper_limit(seen: Counts, draws: int | Counts, level: float) -> FloatArray:
 
 @dataclass(frozen=True)
 class _Metric:
-    """Distances as the claim counts them: (d_p + rounding) / kappa, for points of the plane."""
+    """Distances as the claim counts them: (d_p + rounding) / kappa, for points of the plane.
+
+    promise : of a map of ε; distances are then such that the largest ε times them is the exponent of the promise.
+    """
 
     p: float
     rounding: float
     kappa: float
+    promise: Promise | None = None
 
     def between(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """Return the distances by which ε is multiplied."""
+        if self.promise is not None:
+            return np.asarray(self.promise.exponents(left, right) / (self.promise.epsilon * self.kappa))
         return np.asarray((norm(left - right, self.p) + self.rounding) / self.kappa)
 
 
@@ -392,6 +411,22 @@ def _pairs(pairs: ArrayLike, p: float) -> FloatArray:
     if len(equal):
         raise reject("pairs", "made of two different points each", f"equal points at index {equal[0]}")
     return array
+
+
+def _map_of(sampler: Sampler, epsilon: float | EpsilonMap | None) -> EpsilonMap | None:
+    """Return the map that is claimed: the given one or, where nothing is given, the mechanism's own."""
+    if isinstance(epsilon, EpsilonMap):
+        return epsilon
+    return sampler.epsilon_map if epsilon is None and isinstance(sampler, Mechanism) else None
+
+
+def _promise(local: EpsilonMap, metric: _Metric, box: FloatArray, given: FloatArray | None) -> Promise:
+    """Return what a map promises in the plane; it must cover the box, and the pairs if there are any."""
+    points = box if given is None else np.concatenate([box, given.reshape(-1, given.shape[-1])])
+    if local.n_axes != box.shape[1] or not local.covers([points.min(axis=0), points.max(axis=0)]):
+        raise reject("epsilon", "a map that covers the box and all pairs", f"one of {local.bounds.tolist()}")
+    plane = local.times(1 / metric.kappa * (1 + 1e-15))
+    return Promise(plane.max, metric.p, metric.rounding, local.bounds, PathMetric(plane, metric.p))
 
 
 def _box(sampler: Sampler, bounds: ArrayLike | None, given: FloatArray | None) -> FloatArray:

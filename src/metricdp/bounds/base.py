@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from metricdp._validation import FloatArray
+from metricdp.geometry.norms import norm
+from metricdp.geometry.path_metric import PathMetric
 from metricdp.mechanisms.options import GridOptions
 from metricdp.problem import Problem
 
-__all__ = ["BoundOptions", "floor_bound", "rounded_down"]
+__all__ = ["BoundOptions", "Budget", "floor_bound", "rounded_down"]
 
 # A dual value is a sum of at most a few million rounded terms; this covers their rounding many times over.
 _ROUNDING = 1e-12
@@ -29,12 +32,31 @@ class BoundOptions(GridOptions):
             self.progress(share, words)
 
 
+@dataclass(frozen=True)
+class Budget:
+    """What every private mechanism may spend between two points of the plane.
+
+    epsilon : ε, the largest of the map if there is one.
+    paths : the metric of the map; None for one ε.
+    """
+
+    epsilon: float
+    paths: PathMetric | None = None
+
+    def between(self, left: FloatArray, right: FloatArray, p: float) -> FloatArray:
+        """Return exponents that no private mechanism exceeds between pairs of points (n, N), not rounded below them."""
+        if self.paths is not None:
+            return self.paths.between(left, right)
+        # `norm` errs by a few roundings; a longer distance only loosens a constraint.
+        return np.asarray(self.epsilon * norm(left - right, p) * (1 + 1e-14))
+
+
 def rounded_down(value: float, problem: Problem) -> float:
     """Return `value` less what rounding may have added to it."""
     size = float(problem.prior @ np.abs(problem.loss).max(axis=1))
     return value - _ROUNDING * (abs(value) + size)
 
 
-def floor_bound(problem: Problem, epsilon: float, options: BoundOptions) -> float:  # noqa: ARG001 - for any ε
+def floor_bound(problem: Problem, budget: Budget, options: BoundOptions) -> float:  # noqa: ARG001 - for any ε
     """Return the loss without privacy, Σ π(x) min_k L(x, k)."""
     return rounded_down(problem.floor, problem)

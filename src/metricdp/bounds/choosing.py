@@ -8,16 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from metricdp._log import LOG
 from metricdp._progress import Tell, told
 from metricdp._validation import choice, positive, reject
-from metricdp.bounds.base import BoundOptions, floor_bound
+from metricdp.bounds.base import BoundOptions, Budget, floor_bound
 from metricdp.bounds.paper import paper_bound
 from metricdp.bounds.tight import tight_bound
 from metricdp.geometry.earth import distortion
+from metricdp.geometry.epsilon_map import EpsilonMap
+from metricdp.geometry.path_metric import PathMetric
 from metricdp.problem import Problem
 
 __all__ = ["BOUNDS", "lower_bound"]
 
 # A new lower bound is a function of the problem, ε in the plane and the options; `kind` is its name here.
-BOUNDS: Mapping[str, Callable[[Problem, float, BoundOptions], float]] = {
+BOUNDS: Mapping[str, Callable[[Problem, Budget, BoundOptions], float]] = {
     "tight": tight_bound,
     "paper": paper_bound,
     "floor": floor_bound,
@@ -26,7 +28,7 @@ BOUNDS: Mapping[str, Callable[[Problem, float, BoundOptions], float]] = {
 
 def lower_bound(
     problem: Problem,
-    epsilon: float,
+    epsilon: float | EpsilonMap,
     clusters: int = 1000,
     kind: str = "tight",
     *,
@@ -46,8 +48,9 @@ def lower_bound(
     ----------
     problem : Problem
         Records, outputs, loss, prior, norm and box.
-    epsilon : float
-        Privacy budget per unit of distance.
+    epsilon : float or EpsilonMap
+        Privacy budget per unit of distance. For a map, which must cover the box, the bound is for mechanisms that keep
+        its promise along paths inside the box; "paper" takes its largest ε.
     clusters : int
         For "tight": groups of records. More is tighter and slower. Where clusters times outputs exceed about 100,000
         an interior-point method would take too long: a first-order method then comes close to the optimum, with the
@@ -81,9 +84,7 @@ def lower_bound(
     """
     if not isinstance(problem, Problem):
         raise reject("problem", "a metricdp.Problem", type(problem).__name__)
-    budget = positive("epsilon", epsilon)
-    if problem.projection is not None:
-        budget *= distortion(problem.projection, problem.bounds).stretch
+    budget = _budget(problem, epsilon)
     bound = BOUNDS[choice("kind", kind, tuple(BOUNDS))]
     started = time.perf_counter()
     with told(progress, "lower bound") as tell:
@@ -99,3 +100,16 @@ def lower_bound(
         found = bound(problem, budget, options)
     LOG.info("lower bound %r at ε = %s: %.6g in %.2f s", kind, epsilon, found, time.perf_counter() - started)
     return found
+
+
+def _budget(problem: Problem, epsilon: float | EpsilonMap) -> Budget:
+    """Return what a private mechanism may spend in the plane, ε times λ on the ground."""
+    stretch = 1.0 if problem.projection is None else distortion(problem.projection, problem.bounds).stretch
+    if not isinstance(epsilon, EpsilonMap):
+        return Budget(positive("epsilon", epsilon) * stretch)
+    if not epsilon.covers(problem.bounds):
+        rule = f"a map that covers the box of the problem, {problem.bounds.tolist()}"
+        raise reject("epsilon", rule, f"one of {epsilon.bounds.tolist()}")
+    # Paths leave the box nowhere, so the map ends with it. λ is rounded up by far more than this product is off.
+    plane = epsilon.cropped(problem.bounds).times(stretch)
+    return Budget(plane.max, PathMetric(plane, problem.p))

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from metricdp._clock import Clock
 from metricdp._validation import FloatArray
-from metricdp.bounds.base import BoundOptions, rounded_down
+from metricdp.bounds.base import BoundOptions, Budget, rounded_down
 from metricdp.geometry.grid import Grid
 from metricdp.geometry.norms import norm
 from metricdp.mechanisms.options import require_memory
@@ -20,8 +20,11 @@ __all__ = ["farthest_distances", "least_loss_per_cell", "paper_bound"]
 Indices = NDArray[np.intp]
 
 
-def paper_bound(problem: Problem, epsilon: float, options: BoundOptions) -> float:
-    """Return the bound of Proposition 5 as it stands; it can fall below the loss without privacy."""
+def paper_bound(problem: Problem, budget: Budget, options: BoundOptions) -> float:
+    """Return the bound of Proposition 5 as it stands; it can fall below the loss without privacy.
+
+    It knows one ε: of a map it takes the largest, which only loosens it.
+    """
     grid = options.grid(problem)
     cost, numbers = least_loss_per_cell(problem, grid)
     needed = 64e-9 * len(numbers) ** 2
@@ -34,7 +37,7 @@ def paper_bound(problem: Problem, epsilon: float, options: BoundOptions) -> floa
     found = solve_lazily(
         cost,
         farthest,
-        epsilon,
+        budget.epsilon,
         nearest_pairs(places.astype(np.float64), np.inf, START_NEIGHBOURS),
         solver=options.solver,
         clock=Clock(options.time_limit),

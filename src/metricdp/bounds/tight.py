@@ -11,8 +11,7 @@ from scipy.spatial import cKDTree
 
 from metricdp._clock import Clock
 from metricdp._validation import FloatArray, integer
-from metricdp.bounds.base import BoundOptions, floor_bound, rounded_down
-from metricdp.geometry.norms import norm
+from metricdp.bounds.base import BoundOptions, Budget, floor_bound, rounded_down
 from metricdp.mechanisms.options import require_memory
 from metricdp.optimise.engines import Solution, Status, solve, solve_shared
 from metricdp.optimise.pair_ascent import LocalPairs, ascend
@@ -58,30 +57,30 @@ _BYTES_PER_LOCAL_INEQUALITY = 200
 _GAP = 1e-7
 
 
-def tight_bound(problem: Problem, epsilon: float, options: BoundOptions) -> float:
+def tight_bound(problem: Problem, budget: Budget, options: BoundOptions) -> float:
     """Return the larger of the clusters' bound (`cluster_cost`) and the loss without privacy."""
     clusters = integer("clusters", options.clusters, 1)
     neighbours = integer("neighbours", options.neighbours, 1)
     seed = integer("seed", options.seed, 0)
-    by_clusters = _by_clusters(problem, epsilon, clusters, neighbours, seed, options)
-    return max(floor_bound(problem, epsilon, options), by_clusters)
+    by_clusters = _by_clusters(problem, budget, clusters, neighbours, seed, options)
+    return max(floor_bound(problem, budget, options), by_clusters)
 
 
 def _by_clusters(
-    problem: Problem, epsilon: float, count: int, neighbours: int, seed: int, options: BoundOptions
+    problem: Problem, budget: Budget, count: int, neighbours: int, seed: int, options: BoundOptions
 ) -> float:
     clock = Clock(options.time_limit)
     count = min(count, problem.n_records)
     groups = cluster_records(problem, count, seed)
-    cost, constant = cluster_cost(problem, epsilon, groups)
+    cost, constant = cluster_cost(problem, budget, groups)
     few = count * _PAIRS_PER_CENTRE * problem.n_outputs <= _LARGEST_INTERIOR
     bounded = _interior if few or options.solver != "auto" else _first_order
-    return rounded_down(bounded(problem, epsilon, groups.centres, cost, neighbours, options, clock) + constant, problem)
+    return rounded_down(bounded(problem, budget, groups.centres, cost, neighbours, options, clock) + constant, problem)
 
 
 def _interior(
     problem: Problem,
-    epsilon: float,
+    budget: Budget,
     centres: FloatArray,
     cost: FloatArray,
     neighbours: int,
@@ -93,7 +92,7 @@ def _interior(
     pairs = spanning_pairs(centres, problem.p, neighbours, _STRETCH if count > neighbours else 0.0)
     needed = len(pairs) * problem.n_outputs * _BYTES_PER_INEQUALITY / 1e9
     require_memory(needed, f"{count} `clusters` and {problem.n_outputs} outputs", "take fewer `clusters`")
-    pairs, shrink = _binding(centres, pairs, epsilon, problem.p)
+    pairs, shrink = _binding(centres, pairs, budget, problem.p)
     program = _program(cost, pairs, shrink)
     options.say(0.1, f"{count} clusters, {len(pairs) * problem.n_outputs} inequalities")
     solution = _solve(program, options.solver, clock)
@@ -104,7 +103,7 @@ def _interior(
 
 def _first_order(
     problem: Problem,
-    epsilon: float,
+    budget: Budget,
     centres: FloatArray,
     cost: FloatArray,
     neighbours: int,
@@ -113,7 +112,7 @@ def _first_order(
 ) -> float:
     """Return the bound of the cheapest outputs of each centre, and of pairs at growing distances."""
     ranks = [rank for rank in _RANKS if rank <= neighbours]
-    pairs, shrink = _binding(centres, ranked_pairs(centres, problem.p, ranks), epsilon, problem.p)
+    pairs, shrink = _binding(centres, ranked_pairs(centres, problem.p, ranks), budget, problem.p)
     n_near = int(min(problem.n_outputs, _MOST_NEAR, max(_LEAST_NEAR, _MOST_INEQUALITIES // max(1, len(pairs)))))
     needed = len(pairs) * n_near * _BYTES_PER_LOCAL_INEQUALITY / 1e9
     require_memory(needed, f"{len(centres)} `clusters`", "take fewer `clusters`")
@@ -122,11 +121,9 @@ def _first_order(
     return ascend(LocalPairs(cost, pairs, shrink, near), clock, _ITERATIONS, options.say)
 
 
-def _binding(centres: FloatArray, pairs: Pairs, epsilon: float, p: float) -> tuple[Pairs, FloatArray]:
+def _binding(centres: FloatArray, pairs: Pairs, budget: Budget, p: float) -> tuple[Pairs, FloatArray]:
     """Return the pairs that can bind, and e^{−ε d} of each. Pairs left out loosen the bound."""
-    # `norm` errs by a few roundings; a longer distance only loosens a constraint.
-    distances = norm(centres[pairs[:, 0]] - centres[pairs[:, 1]], p) * (1 + 1e-14)
-    shrink = np.exp(-epsilon * distances)
+    shrink = np.exp(-budget.between(centres[pairs[:, 0]], centres[pairs[:, 1]], p))
     # Far pairs hardly bind; nearly coincident centres leave the feasible set without an interior, which solvers need.
     kept = (shrink >= LEAST_COEFFICIENT) & (shrink <= 1 - _CLOSEST)
     return pairs[kept], shrink[kept]
@@ -155,11 +152,10 @@ def _solve(program: SharedProgram, solver: str, clock: Clock) -> Solution:
 
 @dataclass(frozen=True)
 class Clusters:
-    """A partition of the records: centres in the box, each record's cluster and distance to its centre."""
+    """A partition of the records: centres in the box, and each record's cluster."""
 
     centres: FloatArray
     label: Indices
-    radius: FloatArray
 
 
 def cluster_records(problem: Problem, count: int, seed: int, clock: Clock | None = None) -> Clusters:
@@ -178,14 +174,13 @@ def cluster_records(problem: Problem, count: int, seed: int, clock: Clock | None
         for _ in range(_LLOYD_ROUNDS):
             if clock is not None and clock.over:
                 break
-            centres = _means(problem, _nearest(centres, problem)[0], len(centres))
-    label, radius = _nearest(centres, problem)
-    return Clusters(centres, label, radius)
+            centres = _means(problem, _nearest(centres, problem), len(centres))
+    return Clusters(centres, _nearest(centres, problem))
 
 
-def _nearest(centres: FloatArray, problem: Problem) -> tuple[Indices, FloatArray]:
+def _nearest(centres: FloatArray, problem: Problem) -> Indices:
     _, label = cKDTree(centres).query(problem.records, p=problem.p)
-    return np.asarray(label), norm(problem.records - centres[label], problem.p)
+    return np.asarray(label)
 
 
 def _means(problem: Problem, label: Indices, count: int) -> FloatArray:
@@ -196,14 +191,14 @@ def _means(problem: Problem, label: Indices, count: int) -> FloatArray:
     return np.clip(means, problem.bounds[0], problem.bounds[1])
 
 
-def cluster_cost(problem: Problem, epsilon: float, clusters: Clusters) -> tuple[FloatArray, float]:
+def cluster_cost(problem: Problem, budget: Budget, clusters: Clusters) -> tuple[FloatArray, float]:
     """Return (cost, constant): every mDP mechanism z has loss ≥ ⟨cost, z(centres)⟩ + constant.
 
     For a record x at distance r from its centre c, mDP gives z(x) ≥ e^{−εr} z(c); the rest of the mass of
     z(x), 1 − e^{−εr}, loses min_k L(x, k) at least. So x loses at least e^{−εr} ⟨z(c), L(x, ·)⟩
-    + (1 − e^{−εr}) min_k L(x, k), linear in z(c).
+    + (1 − e^{−εr}) min_k L(x, k), linear in z(c). Where ε varies, εr is an upper bound of their path distance.
     """
-    kept = np.exp(-epsilon * clusters.radius)
+    kept = np.exp(-budget.between(problem.records, clusters.centres[clusters.label], problem.p))
     weights = (problem.prior * kept, (clusters.label, np.arange(problem.n_records)))
     gather = sparse.csr_array(weights, shape=(len(clusters.centres), problem.n_records))
     constant = problem.prior @ ((1 - kept) * problem.loss.min(axis=1))

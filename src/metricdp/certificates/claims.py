@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import ROUND_FLOOR
 from fractions import Fraction
 from typing import Any
 
+from metricdp._lengths import length_text
 from metricdp.mechanisms.base import Mechanism
 
-__all__ = ["ROUNDOFF", "Finding", "at_least", "float_below", "proved", "refused"]
+__all__ = ["ROUNDOFF", "Finding", "at_least", "float_below", "is_uniform", "path_claim", "proved", "refused"]
 
 # Unit roundoff of float64.
 ROUNDOFF = 2.0**-53
@@ -31,6 +33,11 @@ class Finding:
     checked: int
 
 
+def is_uniform(mechanism: Mechanism) -> bool:
+    """Return whether one ε counts everywhere."""
+    return mechanism.epsilon_map is None or mechanism.epsilon_map.is_constant
+
+
 def proved(mechanism: Mechanism, reason: str) -> str:
     """Return the claim of a proof, with what it rests on."""
     ground = mechanism.distance == "ground"
@@ -39,10 +46,30 @@ def proved(mechanism: Mechanism, reason: str) -> str:
     where = "on the ground" if ground else "on the map" if unit else ""
     axes = "" if mechanism.p == 2 else " (measured along east and north)" if ground else ""
     distance = " ".join(filter(None, (f"d{unit}", where)))
+    along_paths = "" if is_uniform(mechanism) else f"{path_claim(mechanism)} In particular "
     return (
-        f"({mechanism.epsilon}, d_{mechanism.p:g})-mDP on the whole box, for points as given: no report is more than "
-        f"exp({mechanism.epsilon} (d + r)) times likelier from one point than from another at distance "
+        f"{along_paths}({mechanism.epsilon}, d_{mechanism.p:g})-mDP on the whole box, for points as given: no report "
+        f"is more than exp({mechanism.epsilon} (d + r)) times likelier from one point than from another at distance "
         f"{distance}{axes}, with r = {at_least(rounding)}{unit}. {reason}"
+    )
+
+
+def path_claim(mechanism: Mechanism) -> str:
+    """Return the claim of a mechanism with a map of ε, in words."""
+    local = mechanism.epsilon_map
+    assert local is not None
+    ground = mechanism.distance == "ground"
+    rounding = mechanism.claimed_rounding if ground else mechanism.rounding
+    unit = "km" if mechanism.projection is not None else ""
+    lengths = f"lengths in {unit} {'on the ground' if ground else 'on the map'}, " if unit else ""
+    straight = mechanism.straight_epsilon / mechanism.epsilon
+    near, far = (length_text(1 / (value * straight), unit, ROUND_FLOOR) for value in (local.max, local.min))
+    return (
+        f"Private by a map of epsilon, from {local.min} to {local.max}: no report is more than exp(E + {local.max} r) "
+        f"times likelier from one point than from another, as given, where E is the integral of epsilon along any path "
+        f"inside the box that joins them ({lengths}r = {at_least(rounding)}{f' {unit}' if unit else ''}). So any "
+        f"two places within {near} of each other are told apart by a factor of at most e, rounding apart, and within "
+        f"{far} if the straight line between them stays where epsilon is {local.min}."
     )
 
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from metricdp._cards import Card
 from metricdp._log import LOG
-from metricdp._validation import norm_order, positive, reject
-from metricdp.certificates.claims import Finding, at_least, refused
+from metricdp._validation import FloatArray, norm_order, positive, reject
+from metricdp.certificates.claims import Finding, at_least, is_uniform, path_claim, refused
 from metricdp.errors import ADVICE, InvalidInputError, NotCertified
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.families import families
+from metricdp.mechanisms.promise import Promise
 
-__all__ = ["Certificate", "Metres", "certify", "require_proof"]
+__all__ = ["Certificate", "Metres", "PathClaim", "certify", "require_proof"]
 
 # A claim per kilometre of the map passes for one on the ground only if distances differ by less than this factor.
 _LARGEST_UNCOUNTED = 1.01
@@ -43,6 +45,25 @@ class Metres:
 
 
 @dataclass(frozen=True)
+class PathClaim:
+    """The claim of a mechanism whose ε varies over the box: at most e^{∫ε ds} along every path inside it.
+
+    least, most : the range of ε, per true km where the claim is on the ground.
+    radius_least, radius_most : how far apart two places are at most that are told apart by a factor of at most e,
+        rounding apart: 1/`most` anywhere, 1/`least` where the straight line between them stays where ε is least.
+    cells : cells of the map along each axis.
+    statement : all of it in words.
+    """
+
+    least: float
+    most: float
+    radius_least: float
+    radius_most: float
+    cells: list[int]
+    statement: str
+
+
+@dataclass(frozen=True)
 class Certificate:
     """What was proved, or the worst counterexample found.
 
@@ -55,6 +76,8 @@ class Certificate:
         its form, so that no pair shows it.
     checked : how many comparisons the proof or the search made.
     metres : the claim in metres on the Earth, for mechanisms with a projection whose claim was proved.
+    paths : the claim along paths, for mechanisms whose ε varies over the box and whose claim was proved. `epsilon` is
+        the largest ε then, `worst_ratio` the largest share of each place's own.
     """
 
     holds: bool
@@ -66,10 +89,58 @@ class Certificate:
     checked: int
     seconds: float
     metres: Metres | None = None
+    paths: PathClaim | None = None
+    promise: Promise | None = field(default=None, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, for files and `--json`."""
-        return asdict(self)
+        return asdict(replace(self, promise=None), dict_factory=_without_promise)
+
+    def between(self, a: ArrayLike, b: ArrayLike) -> Any:
+        """Return L such that no report is more than e^L times likelier from `a` than from `b`, or the other way round.
+
+        Parameters
+        ----------
+        a, b : (N,) or (n, N) arrays
+            Two points, or as many pairs of them, in the coordinates of the mechanism. Points outside the box count as
+            its nearest point, which is how they are treated.
+
+        Returns
+        -------
+        float or (n,) array
+            ε (d_p + r); where ε varies, an upper bound of the integral of ε along the best path inside the box, and
+            what rounding adds with the ε around the two points. Rounded up.
+
+        Raises
+        ------
+        InvalidInputError
+            If nothing was proved.
+        """
+        return _as_given(a, self._proved_promise().between(a, b))
+
+    def between_lonlat(self, a: ArrayLike, b: ArrayLike) -> Any:
+        """Return the same for points in degrees, longitude first."""
+        return _as_given(a, self._proved_promise().between_lonlat(a, b))
+
+    def radius(self, x: ArrayLike, ratio: float = math.e) -> Any:
+        """Return how far around a place, or each of several, no report is more than `ratio` times likelier.
+
+        In true km where the mechanism has a projection, otherwise in d_p of its coordinates. Where ε varies the radius
+        does, and is a lower bound: 1/ε deep inside a region of one ε. Rounded down; 0 if rounding alone may cost that
+        much.
+        """
+        return _as_given(x, self._proved_promise().radii(x, _exponent(ratio)))
+
+    def radius_lonlat(self, x: ArrayLike, ratio: float = math.e) -> Any:
+        """Return the same for places in degrees, longitude first."""
+        promise = self._proved_promise()
+        return _as_given(x, promise.radii(promise.from_lonlat(x), _exponent(ratio)))
+
+    def _proved_promise(self) -> Promise:
+        if not self.holds or self.promise is None:
+            msg = "Nothing was proved, so no pair of places has a bound."
+            raise InvalidInputError(msg)
+        return self.promise
 
     def _repr_html_(self) -> str:
         """Return the card that notebooks show."""
@@ -81,6 +152,8 @@ class Certificate:
         ]
         if self.metres is not None:
             rows.insert(1, ("in metres", self.metres.statement))
+        if self.paths is not None:
+            rows.insert(1, ("along paths", self.paths.statement))
         return Card(f"Certificate: {'proved' if self.holds else 'not proved'}", tuple(rows)).html()
 
 
@@ -102,7 +175,26 @@ def certify(mechanism: Mechanism) -> Certificate:
     )
     verdict = "proved" if found.holds else "not proved"
     LOG.info("%s %r: %d comparisons in %.2f s", verdict, mechanism, certificate.checked, certificate.seconds)
-    return replace(certificate, metres=_metres(mechanism)) if found.holds else certificate
+    if not found.holds:
+        return certificate
+    return replace(certificate, metres=_metres(mechanism), paths=_paths(mechanism), promise=mechanism.promise)
+
+
+def _without_promise(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Leave out what serves `Certificate.between`: it follows from the mechanism."""
+    return {name: value for name, value in items if name != "promise"}
+
+
+def _as_given(points: ArrayLike, answers: FloatArray) -> Any:
+    """Return a number for one point and an array for several."""
+    return float(answers[0]) if np.ndim(points) <= 1 else answers
+
+
+def _exponent(ratio: float) -> float:
+    """Return ln ratio, rounded down."""
+    if not positive("ratio", ratio) > 1:
+        raise reject("ratio", "above 1", repr(ratio))
+    return math.log(ratio) * (1 - 1e-15)
 
 
 def _finding(mechanism: Mechanism) -> Finding:
@@ -129,6 +221,12 @@ def _form_fault(mechanism: Mechanism) -> str | None:
         return f"Not proved: {error}"
     if not (_is_number(mechanism.epsilon) and _is_number(mechanism.p)):
         return "Not proved: `epsilon` and `p` must be numbers."
+    if mechanism.epsilon_map is not None:
+        local = mechanism.epsilon_map
+        if not mechanism.takes_maps:
+            return refused(mechanism, "no proof of its class is for a map of epsilon.")
+        if local.max != mechanism.epsilon or not np.array_equal(local.bounds, box):
+            return refused(mechanism, "its map of epsilon is not one of its box with its epsilon as the largest value.")
     if not (np.isfinite(box).all() and (box[0] < box[1]).all() and np.isfinite(mechanism.outputs).all()):
         return refused(mechanism, "its box is none, or its outputs are no points.")
     return None
@@ -172,6 +270,16 @@ def _ground_fault(mechanism: Mechanism) -> str | None:
         )
         return refused(mechanism, reason)
     return None
+
+
+def _paths(mechanism: Mechanism) -> PathClaim | None:
+    """State a proved claim along paths, where ε varies."""
+    local = mechanism.epsilon_map
+    if local is None or is_uniform(mechanism):
+        return None
+    straight = mechanism.straight_epsilon / mechanism.epsilon
+    near, far = (1 / (value * straight) for value in (local.max, local.min))
+    return PathClaim(local.min, local.max, near, far, list(local.shape), path_claim(mechanism))
 
 
 def _metres(mechanism: Mechanism) -> Metres | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ __all__ = ["steepest_pair", "too_steep"]
 
 def steepest_pair(mechanism: Mechanism, points: FloatArray, step: float) -> tuple[float, dict[str, Any], int]:
     """Return the worst |ln z_k(x) − ln z_k(x')| / (ε d_p(x, x')) near `points`, its place, and the tries.
+
+    Where ε varies, an upper bound of the path metric stands for ε d_p: what is above it breaks the promise.
 
     The gradient of ln z is taken by differences `step` to either side, inside the box; the pair returned lies
     along the direction in which Hölder's inequality is tight for d_p, and its ratio is that of its own
@@ -35,13 +38,15 @@ def steepest_pair(mechanism: Mechanism, points: FloatArray, step: float) -> tupl
         change = _logs(mechanism, ahead) - _logs(mechanism, behind)
         gradient[:, :, axis] = change / (ahead - behind)[:, [axis]]
     size = norm(gradient, dual_exponent(mechanism.p))
+    if mechanism.plane_map is not None:
+        size /= mechanism.plane_map.at(points)[:, None]
     at, output = np.unravel_index(int(size.argmax()), size.shape)
     direction = _tight_direction(gradient[at, output], mechanism.p)
     move = step * direction / max(float(norm(direction, mechanism.p)), 1e-300)
     pair = mechanism.snap(np.clip(np.array([points[at] - move, points[at] + move]), low, high))
-    distance = float(norm(pair[1] - pair[0], mechanism.p))
+    allowed = float(replace(mechanism.promise, rounding=0.0).exponents(pair[:1], pair[1:])[0])
     rise = abs(float(np.diff(_logs(mechanism, pair)[:, output])[0]))
-    ratio = rise / (float(mechanism.plane_epsilon) * distance) if distance else 0.0
+    ratio = rise / allowed if allowed else 0.0
     return ratio, {"points": pair.tolist(), "output": int(output)}, size.size
 
 

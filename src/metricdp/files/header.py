@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from metricdp._validation import FloatArray, norm_order, positive, reject, table
 from metricdp._version import __version__
 from metricdp.files.places import PLACE_ARRAYS, pack_places, unpack_places
+from metricdp.geometry.epsilon_map import MAP_ARRAYS, EpsilonMap
 from metricdp.geometry.projection import Equirectangular
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ _DECIMAL = re.compile(r"\d{1,400}(\.\d{1,400})?(e[+-]?\d{1,3})?")
 # Methods and versions: short, and harmless in terminals, logs and pages.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}")
 
+# Lists and objects inside each other, the header included: a limit that readers keep without exhausting their stack.
+_DEEPEST = 100
+
 # Products and squares of such numbers are finite and not zero.
 _LARGEST = 1e100
 
@@ -74,8 +78,10 @@ def describe(mechanism: Mechanism, number: int = FORMAT) -> tuple[dict[str, Any]
         "report": report,
         "settings": plain({name: value for name, value in settings.items() if name not in arrays}),
     }
-    places = pack_places(mechanism) if number >= 3 else {}
-    return header, {"outputs": mechanism.outputs, **places, **arrays}
+    more = pack_places(mechanism) if number >= 3 else {}
+    if mechanism.epsilon_map is not None and number >= 3:
+        more |= mechanism.epsilon_map.to_arrays()
+    return header, {"outputs": mechanism.outputs, **more, **arrays}
 
 
 def plain(value: Any) -> Any:
@@ -113,6 +119,7 @@ def rebuild(header: dict[str, Any], arrays: Mapping[str, NDArray[Any]], kind: ty
         "report": report,
         "projection": _projection(header["projection"], box.shape[1]),
         "distance": header["distance"],
+        "epsilon_map": _epsilon_map(arrays, box, epsilon),
     }
     settings = _settings(header["settings"], arrays)
     mechanism = kind.from_settings(common, settings)
@@ -133,6 +140,15 @@ def require_types(header: dict[str, Any]) -> None:
         if type(value) not in _TYPES[name]:
             words = " or ".join("null" if kind is type(None) else kind.__name__ for kind in _TYPES[name])
             raise reject(name, f"of type {words}", type(value).__name__)
+    if _is_deeper(header, _DEEPEST):
+        raise reject("header", f"nested at most {_DEEPEST} deep", "deeper")
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, (dict, list)):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(one, levels - 1) for one in inner)
 
 
 def _epsilon(text: str) -> float:
@@ -142,6 +158,19 @@ def _epsilon(text: str) -> float:
     if not 1 / _LARGEST <= epsilon <= _LARGEST:
         raise reject("epsilon", f"from {1 / _LARGEST:g} to {_LARGEST:g}", text)
     return epsilon
+
+
+def _epsilon_map(arrays: Mapping[str, NDArray[Any]], box: FloatArray, epsilon: float) -> EpsilonMap | None:
+    """Return the map of ε, None if the file has none; it must be one of exactly this box."""
+    found = EpsilonMap.from_arrays(arrays, box.shape[1])
+    if found is None:
+        return None
+    if not np.array_equal(found.bounds, box):
+        raise reject("epsilon_breakpoints", "arrays that span the box of the mechanism", found.bounds.tolist())
+    if found.max != epsilon or found.min < 1 / _LARGEST:
+        rule = f"at least {1 / _LARGEST:g}, and `epsilon` = {epsilon} the largest of them"
+        raise reject("epsilon_values", rule, f"values from {found.min} to {found.max}")
+    return found
 
 
 def _box(corners: list[Any]) -> FloatArray:
@@ -193,7 +222,7 @@ def _settings(numbers: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> di
     for name, value in numbers.items():
         if name in arrays or isinstance(value, (list, dict)):
             raise reject(f"settings.{name}", "a number or text that is no array of the file", type(value).__name__)
-    own = {name: array for name, array in arrays.items() if name not in PLACE_ARRAYS}
+    own = {name: array for name, array in arrays.items() if name not in (*PLACE_ARRAYS, *MAP_ARRAYS)}
     for name, array in own.items():
         if array.dtype == np.uint8:
             raise reject(name, "an array of numbers", "bytes of text")

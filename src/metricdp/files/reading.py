@@ -25,6 +25,7 @@ from metricdp.files.archive import read_archive
 from metricdp.files.header import plain, rebuild, require_types
 from metricdp.files.places import PLACE_ARRAYS
 from metricdp.files.writing import NO_HASH, digest, mechanism_hash, require_same
+from metricdp.geometry.epsilon_map import MAP_ARRAYS
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.families import family_of
 
@@ -115,7 +116,8 @@ def read_file(path: str | Path) -> MechanismFile:
 
 def _read(path: Path) -> MechanismFile:
     text, arrays = read_archive(path)
-    header = json.loads(text)
+    # Strictly UTF-8, and no field twice: other readers might believe the other one.
+    header = json.loads(text.decode(), object_pairs_hook=_without_repeats)
     if not isinstance(header, dict):
         raise reject("header", "a JSON object", type(header).__name__)
     number = header["format"]
@@ -124,6 +126,13 @@ def _read(path: Path) -> MechanismFile:
         raise InvalidInputError(msg)
     mechanism, sha256 = READERS[number](header, text, arrays)
     return MechanismFile(mechanism, number, mechanism.report["library"], sha256 or mechanism_hash(mechanism))
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise InvalidInputError("its header has a field twice")
+    return fields
 
 
 def _read_format_3(
@@ -141,6 +150,7 @@ def _read_format_2(
     """Read a format that had no `distance`: every ε was per unit of the plane; and no sparse tables."""
     if any(array.dtype == np.uint16 for array in arrays.values()):
         raise InvalidInputError("format 2 has no arrays of 16-bit numbers")
+    _refuse_maps(arrays, 2)
     _check_hash(header["sha256"], text, arrays)
     mechanism = _rebuilt(header | {"distance": "plane"}, arrays)
     require_same(header, arrays, mechanism)
@@ -157,6 +167,7 @@ def _read_format_1(
             "header", f"made of {', '.join(sorted(_FORMAT_1_FIELDS))}", f"others: {', '.join(sorted(unknown))}"
         )
     require_types(header)
+    _refuse_maps(arrays, 1)
     if any(name in arrays for name in PLACE_ARRAYS):
         raise reject("format", f"3 for a file with {' or '.join(PLACE_ARRAYS)}", 1)
     report = plain(header["report"])
@@ -187,6 +198,11 @@ _FORMAT_1_LIBRARY = "0.1.0"
 def _rebuilt(header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Mechanism:
     require_types(header)
     return rebuild(header, arrays, family_of(header["kind"], header["format"]).mechanism)
+
+
+def _refuse_maps(arrays: Mapping[str, NDArray[Any]], number: int) -> None:
+    if any(name in arrays for name in MAP_ARRAYS):
+        raise reject("format", "3 for a file with a map of epsilon", number)
 
 
 def _check_hash(given: Any, text: bytes, arrays: Mapping[str, NDArray[Any]]) -> None:

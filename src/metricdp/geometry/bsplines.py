@@ -133,6 +133,16 @@ class AxisSpline:
             keep[:-1, m] = False
         return np.flatnonzero(keep.ravel())
 
+    def least_at_sites(self, values: FloatArray, axis: int) -> FloatArray:
+        """Return the least value of the cells that each distinct site belongs to, from values per cell along `axis`.
+
+        From degree 2 on a site at a breakpoint stands for both sides of it.
+        """
+        cell, place = np.divmod(self.distinct_sites, self.degree + 1)
+        before = np.maximum(cell - 1, 0) if self.degree >= 2 else cell
+        other = np.where(place == 0, before, cell)
+        return np.minimum(values.take(cell, axis=axis), values.take(other, axis=axis))
+
     def cone_operators(self) -> tuple[sparse.csr_array, sparse.csr_array]:
         """Return the operators from coefficients to values and slopes at the sites that need a check."""
         return self.values_and_slopes(self.extraction, self.distinct_sites)
@@ -194,6 +204,12 @@ class TensorSpline:
     def cone_operators(self) -> list[sparse.csr_array]:
         """Return the operators from coefficients to (b, g_1, …, g_N) at the sites that need a check."""
         return self._sites([axis.extraction for axis in self.axes], distinct=True)
+
+    def least_at_sites(self, cell_values: FloatArray) -> FloatArray:
+        """Return the least value of the cells that each site of `cone_operators` belongs to, (S_1, …, S_N)."""
+        for number, axis in enumerate(self.axes):
+            cell_values = axis.least_at_sites(cell_values, number)
+        return cell_values
 
     def site_operators(self) -> list[sparse.csr_array]:
         """Return the operators from control rows to (b, g_1, …, g_N) at every site of every cell."""

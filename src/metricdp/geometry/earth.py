@@ -20,7 +20,7 @@ import numpy as np
 
 from metricdp._validation import FloatArray
 
-__all__ = ["MARGIN_KM", "Distortion", "Projection", "distortion"]
+__all__ = ["MARGIN_KM", "Distortion", "Projection", "distortion", "km_per_degree_at"]
 
 # WGS 84.
 _EQUATOR_KM, _FLATTENING = 6378.137, 1 / 298.257223563
@@ -73,6 +73,12 @@ def distortion(projection: Projection, bounds: FloatArray, margin_km: float = MA
     stretch = max(_east(least) / per_radian[0], _north(most) / per_radian[1])
     kappa = _kappa_with_margin(projection, bounds, margin_km)
     return Distortion(float(kappa) if kappa <= _LARGEST else math.inf, float(stretch) * (1 + _ROUNDED_UP), margin_km)
+
+
+def km_per_degree_at(lat_deg: float) -> FloatArray:
+    """Return true kilometres per degree of longitude and of latitude, at a latitude."""
+    latitude = math.radians(lat_deg)
+    return np.radians([_east(latitude), _north(latitude)])
 
 
 def _kappa_with_margin(projection: Projection, bounds: FloatArray, margin_km: float) -> float:

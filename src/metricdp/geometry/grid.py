@@ -135,6 +135,25 @@ class Grid:
             axes.append(steps * step)
         return Grid.from_breakpoints(axes)
 
+    def including(self, breakpoints: Sequence[FloatArray]) -> Grid:
+        """Return the grid with more breakpoints, inside its box.
+
+        One of its own that lies closer to one of them than a quarter of its neighbouring cells gives way to it: slivers
+        of cells cost time and gain nothing. A grid that has all of them already stays as it is.
+
+        Examples
+        --------
+        >>> Grid.from_breakpoints([[0.0, 1.0, 2.0, 3.0]]).including([np.array([0.0, 0.9, 1.5, 3.0])]).breakpoints[0]
+        array([0. , 0.9, 1.5, 2. , 3. ])
+        """
+        axes = []
+        for own, given in zip(self.breakpoints, breakpoints, strict=True):
+            room = np.minimum(np.diff(own)[:-1], np.diff(own)[1:]) / 4
+            nearest = np.abs(own[1:-1, None] - given).min(axis=1)
+            kept = own[1:-1][(nearest >= room) | (nearest == 0)]
+            axes.append(np.unique(np.concatenate([own[[0, -1]], kept, given])))
+        return Grid.from_breakpoints(axes)
+
     def to_arrays(self) -> dict[str, FloatArray]:
         """Return the breakpoints by name, for files."""
         return {f"breakpoints_{axis}": points for axis, points in enumerate(self.breakpoints)}

@@ -14,6 +14,7 @@ import numpy as np
 from metricdp._clock import Clock
 from metricdp._validation import FloatArray, positive
 from metricdp.errors import InvalidInputError
+from metricdp.geometry.epsilon_map import EpsilonMap
 from metricdp.geometry.grid import Grid
 from metricdp.mechanisms.aipo.fit import AipoOptions, fit_aipo_equal
 from metricdp.mechanisms.base import Mechanism
@@ -84,8 +85,11 @@ class AutoOptions:
             self.progress(min(clock.spent / self.time_limit, 1.0), words)
 
 
-def fit_auto(problem: Problem, epsilon: float, options: AutoOptions) -> tuple[Mechanism, ...]:
-    """Return closed forms and the best of splines that are refined while time remains, the least loss first."""
+def fit_auto(problem: Problem, epsilon: float | EpsilonMap, options: AutoOptions) -> tuple[Mechanism, ...]:
+    """Return closed forms and the best of splines that are refined while time remains, the least loss first.
+
+    Of a map of ε most closed forms take the least; "em" and splines make use of all of it.
+    """
     clock, processor_started = Clock(options.time_limit), time.process_time()
     contest = _Contest(problem, clock)
     for mechanism in _closed_forms(problem, epsilon, options, clock):
@@ -161,12 +165,17 @@ class _Contest:
         return tuple(entry.mechanism.with_report(**entry.loss.facts(), **facts) for entry in (best, *others))
 
 
-def _closed_forms(problem: Problem, epsilon: float, options: AutoOptions, clock: Clock) -> Iterator[Mechanism]:
+def _closed_forms(
+    problem: Problem, given: float | EpsilonMap, options: AutoOptions, clock: Clock
+) -> Iterator[Mechanism]:
     """Yield the mechanisms that cost next to nothing, and AIPO where Laplace noise does not support the problem.
 
     The first takes no time, so there is always an answer; others are left out once the clock has run out.
     """
+    epsilon = given.min if isinstance(given, EpsilonMap) else given
     yield fit_em(problem, epsilon, ClosedFormOptions())
+    if isinstance(given, EpsilonMap) and not given.is_constant and not clock.over:
+        yield fit_em(problem, given, ClosedFormOptions())
     try:
         for design in (fit_laplace, fit_laplace_remap):
             if not clock.over:
@@ -188,7 +197,7 @@ def _slowdown(seconds: float, processor_seconds: float) -> float:
 
 def _best_spline(
     problem: Problem,
-    epsilon: float,
+    epsilon: float | EpsilonMap,
     plan: TilePlan | None,
     options: AutoOptions,
     clock: Clock,
@@ -201,7 +210,12 @@ def _best_spline(
 
 
 def _best_by_tiles(
-    problem: Problem, epsilon: float, plan: TilePlan, options: AutoOptions, clock: Clock, tried: list[dict[str, Any]]
+    problem: Problem,
+    epsilon: float | EpsilonMap,
+    plan: TilePlan,
+    options: AutoOptions,
+    clock: Clock,
+    tried: list[dict[str, Any]],
 ) -> Spline | None:
     """Design on as many cells as the time allows, and once more on finer ones if the first took less than thought."""
     best: Spline | None = None
@@ -221,23 +235,36 @@ def _best_by_tiles(
     return best
 
 
-def _tiled(problem: Problem, epsilon: float, plan: TilePlan, cells: int, clock: Clock) -> Spline:
-    """Design on a graded grid; where outputs reach far beyond a tile, a whole program on half the cells comes first."""
+def _tiled(problem: Problem, epsilon: float | EpsilonMap, plan: TilePlan, cells: int, clock: Clock) -> Spline:
+    """Design on a graded grid; where outputs reach far, a whole program on half the cells comes first."""
     degree = plan.degree
     finish = plan.finishing_seconds(cells)
     step = Clock(max(clock.at_most(math.inf) - finish, 1e-3))
-    if plan.is_local(cells):
+    if plan.is_local:
         grid = Grid.graded(problem.bounds, cells, problem.records, problem.prior)
         return design_by_tiles(problem, epsilon, grid, SplineOptions(solver="tiles", degree=degree), step).mechanism
-    grid = Grid.graded(problem.bounds, cells // 2, problem.records, problem.prior)
+    grid = _coarse_grid(problem, epsilon, cells // 2)
     coarse = design_on(problem, epsilon, grid, SplineOptions(gap=COARSE_GAP, degree=degree), step)
-    finer = coarse.spline.grid.halved()
+    finer = refined(coarse.spline.grid, _pressure(coarse), 2.0)
     options = SplineOptions(solver="tiles", degree=degree)
     return design_by_tiles(problem, epsilon, finer, options, step, coarse).mechanism
 
 
+def _coarse_grid(problem: Problem, epsilon: float | EpsilonMap, cells: int) -> Grid:
+    """Return a graded grid that has about so many cells per axis together with the borders of a map of ε."""
+    grid = Grid.graded(problem.bounds, cells, problem.records, problem.prior)
+    if not isinstance(epsilon, EpsilonMap):
+        return grid
+    borders = epsilon.cropped(problem.bounds).breakpoints
+    for count in range(cells, 1, -2):
+        grid = Grid.graded(problem.bounds, count, problem.records, problem.prior).including(borders)
+        if max(grid.cells) <= cells:
+            break
+    return grid
+
+
 def _best_by_whole_programs(
-    problem: Problem, epsilon: float, options: AutoOptions, clock: Clock, tried: list[dict[str, Any]]
+    problem: Problem, epsilon: float | EpsilonMap, options: AutoOptions, clock: Clock, tried: list[dict[str, Any]]
 ) -> Spline | None:
     """Solve on finer and finer nested grids while time remains, cutting where steeper slopes would gain most."""
     if problem.n_axes not in _FIRST_CELLS:
@@ -249,8 +276,9 @@ def _best_by_whole_programs(
         step = Clock(clock.left)
         design = design_on(problem, epsilon, grid, SplineOptions(gap=2e-4, degree=degree), step, best)
         loss = design.mechanism.report["loss"]
-        tried.append({"method": "spline", "cells": list(grid.cells), "loss": loss})
-        options.say(clock, f"spline with {' x '.join(map(str, grid.cells))} cells: loss {loss:.4f}")
+        cells = design.mechanism.grid.cells
+        tried.append({"method": "spline", "cells": list(cells), "loss": loss})
+        options.say(clock, f"spline with {' x '.join(map(str, cells))} cells: loss {loss:.4f}")
         gained = math.inf if best is None else best.mechanism.report["loss"] - loss
         if gained > 0:
             best = design
@@ -274,7 +302,7 @@ def _pressure(design: Design) -> list[FloatArray]:
     """Return, per axis and cell, how much a finer cell would gain.
 
     A cone's multiplier times ε b says what allowing steeper slopes at its site is worth; a spline on cells of side h
-    reaches the steepest slope but for a share that grows like (εh)².
+    reaches the steepest slope but for a share that grows like (εh)², with the site's own ε.
     """
     assert design.solution.multipliers is not None
     grid, m = design.spline.grid, design.spline.degree
@@ -282,6 +310,7 @@ def _pressure(design: Design) -> list[FloatArray]:
     value = (design.spline.cone_operators()[0] @ design.coefficients).reshape((*shape, -1))
     # Linear programs have several inequalities at each site; their multipliers are added.
     worth = (design.solution.multipliers[0].reshape((-1, *shape, value.shape[-1])).sum(axis=0) * value).sum(axis=-1)
+    worth *= design.site_epsilon**3
     pressures = []
     for axis, points in enumerate(grid.breakpoints):
         along = worth.sum(axis=tuple(other for other in range(grid.n_axes) if other != axis))

@@ -26,9 +26,12 @@ from metricdp.drawing.randomness import NotPrivate, RandomSource, SecureRandom
 from metricdp.errors import InvalidInputError
 from metricdp.files.writing import save
 from metricdp.geometry.earth import Distortion, distortion
+from metricdp.geometry.epsilon_map import EpsilonMap
 from metricdp.geometry.norms import largest_ratio
+from metricdp.geometry.path_metric import PathMetric
 from metricdp.mechanisms.card import card_facts, mechanism_card
 from metricdp.mechanisms.outside import suspicion_of
+from metricdp.mechanisms.promise import Promise
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +51,9 @@ class Mechanism(ABC):
 
     Immutable: arrays are read-only, and `report` tells how the mechanism was made.
 
-    epsilon : the privacy budget per unit of distance.
+    epsilon : the privacy budget per unit of distance; with an `epsilon_map` the largest of its values.
+    epsilon_map : None, or the ε of every place of the box, where it varies: the promise then is e^{∫ε ds} along every
+        path inside the box, which implies the one with the largest ε.
     distance : what `epsilon` is per. "ground": true kilometres on the Earth (WGS 84), for mechanisms with a projection;
         "plane": units of the mechanism's own coordinates.
     output_ids, output_names : what each output is called, see `Problem`; None where the problem has none. They say how
@@ -65,8 +70,11 @@ class Mechanism(ABC):
     distance: str = "plane"
     output_ids: PlaceIds | None = None
     output_names: tuple[str, ...] | None = None
+    epsilon_map: EpsilonMap | None = None
 
     kind: ClassVar[str]
+    # Whether its proof is for each cell's own ε, so that it may have an `epsilon_map`.
+    takes_maps: ClassVar[bool] = False
     # Whether a report is one of `outputs`; otherwise it is a point.
     has_outputs: ClassVar[bool] = True
     # Whether a row of probabilities takes about a millisecond, far longer than a draw.
@@ -77,6 +85,7 @@ class Mechanism(ABC):
         if self.distance == "ground" and self.projection is None:
             raise reject("distance", "'plane' for a mechanism without a projection", "'ground'")
         self._check_places()
+        self._check_map()
         freeze_arrays(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -85,7 +94,10 @@ class Mechanism(ABC):
 
     def __repr__(self) -> str:
         name = type(self).__name__
-        return f"{name}({self.method!r}, epsilon={self.epsilon:g}, p={self.p:g}, outputs={self.n_outputs})"
+        epsilon = f"{self.epsilon:g}"
+        if self.epsilon_map is not None and not self.epsilon_map.is_constant:
+            epsilon = f"{self.epsilon_map.min:g}..{self.epsilon_map.max:g}"
+        return f"{name}({self.method!r}, epsilon={epsilon}, p={self.p:g}, outputs={self.n_outputs})"
 
     def _repr_html_(self) -> str:
         return mechanism_card(card_facts(self)).html()
@@ -138,6 +150,40 @@ class Mechanism(ABC):
             return epsilon
         kappa = self.distortion.kappa
         return epsilon / Fraction(kappa) if math.isfinite(kappa) else Fraction(0)
+
+    @cached_property
+    def plane_scale(self) -> Fraction:
+        """What turns an ε into one per unit of the plane's coordinates: `plane_epsilon` over `epsilon`."""
+        return self.plane_epsilon / Fraction(repr(float(self.epsilon)))
+
+    def own_map(self, given: EpsilonMap) -> EpsilonMap:
+        """Return the part of a map that lies over the box."""
+        return given.cropped(self.bounds)
+
+    @cached_property
+    def plane_map(self) -> EpsilonMap | None:
+        """`epsilon_map` per unit of the plane's coordinates, in floats that are rounded up; None for one ε."""
+        if self.epsilon_map is None:
+            return None
+        levels, place = np.unique(self.epsilon_map.values, return_inverse=True)
+        exact = (Fraction(repr(level)) * self.plane_scale for level in levels.tolist())
+        above = np.array([math.nextafter(float(level), math.inf) for level in exact])
+        return EpsilonMap(self.epsilon_map.breakpoints, above[place].reshape(self.epsilon_map.shape))
+
+    @cached_property
+    def promise(self) -> Promise:
+        """What is promised of pairs of points, in the plane."""
+        kappa = 1.0 if self.distortion is None else self.distortion.kappa
+        factor = 1.0 if self.projection is None else largest_ratio(self.p, 2, self.bounds.shape[1])
+        return Promise(
+            epsilon=float(self.plane_epsilon),
+            p=self.p,
+            rounding=self.rounding,
+            bounds=self.bounds,
+            paths=None if self.plane_map is None else PathMetric(self.plane_map, self.p),
+            projection=self.projection,
+            straight=kappa * factor,
+        )
 
     @cached_property
     def claimed_epsilon(self) -> float:
@@ -327,6 +373,17 @@ class Mechanism(ABC):
             if not self.has_outputs:
                 raise reject(name, "left out for a mechanism that reports coordinates", f"{len(given)} of them")
             object.__setattr__(self, name, check(given, len(self.outputs)))
+
+    def _check_map(self) -> None:
+        """Check that the map of ε is one for this box, and that `epsilon` is its largest value."""
+        if self.epsilon_map is None:
+            return
+        if not self.takes_maps:
+            raise reject("epsilon_map", f"left out for a {type(self).__name__}, which has one epsilon", "a map")
+        if not np.array_equal(self.epsilon_map.bounds, self.bounds):
+            raise reject("epsilon_map", "a map of exactly the box of the mechanism", self.epsilon_map.bounds.tolist())
+        if self.epsilon_map.max != self.epsilon:
+            raise reject("epsilon", f"the largest value of its map, {self.epsilon_map.max}", self.epsilon)
 
     @abstractmethod
     def _rows(self, points: FloatArray) -> FloatArray:

@@ -17,7 +17,7 @@ from metricdp._lengths import length_text
 if TYPE_CHECKING:
     from metricdp.mechanisms.base import Mechanism
 
-__all__ = ["card_facts", "mechanism_card", "promise"]
+__all__ = ["card_facts", "map_facts", "mechanism_card", "promise"]
 
 # What else a report may say is cut at this length.
 _LONGEST_TEXT = 40
@@ -59,15 +59,16 @@ def card_facts(
     figures_from : who says loss and distances: "fit", if it was made here, "file" or "report".
     file : path, bytes, sha256, format and library of the mechanism's file.
     """
-    epsilon = mechanism.straight_epsilon
+    epsilon, local = mechanism.straight_epsilon, map_facts(mechanism)
     figures = {name: _number(mechanism.report.get(name)) for name in _FIGURES}
     unit = "km" if mechanism.projection is not None else ""
     return {
-        "promise": promise(1 / epsilon, math.e, unit) if math.isfinite(epsilon) else "",
+        "promise": _promised(epsilon, local, unit) if math.isfinite(epsilon) else "",
         "proof": _proof(mechanism, certificate),
         "method": mechanism.method,
         "kind": mechanism.kind,
         "epsilon": mechanism.epsilon,
+        "epsilon_map": local,
         "p": mechanism.p,
         "distance": mechanism.distance,
         "distance_unit": unit,
@@ -85,6 +86,29 @@ def card_facts(
         else mechanism.projection.to_lonlat(mechanism.bounds).tolist(),
         "file": None if file is None else dict(file),
     }
+
+
+def map_facts(mechanism: Mechanism) -> dict[str, Any] | None:
+    """Return the range of ε, and of the radii that it protects, where it varies over the box; None for one ε."""
+    local = mechanism.epsilon_map
+    if local is None or local.is_constant:
+        return None
+    straight = mechanism.straight_epsilon / mechanism.epsilon
+    return {
+        "least": local.min,
+        "most": local.max,
+        "radius_least": 1 / (local.max * straight),
+        "radius_most": 1 / (local.min * straight),
+        "cells": list(local.shape),
+    }
+
+
+def _promised(epsilon: float, local: Mapping[str, Any] | None, unit: str) -> str:
+    words = promise(1 / epsilon, math.e, unit)
+    if local is None:
+        return words
+    far = length_text(local["radius_most"], unit, ROUND_FLOOR)
+    return f"{words[:-1]}; within {far} where ε is {local['least']:g} all the way between them."
 
 
 def _proof(mechanism: Mechanism, certificate: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -124,7 +148,7 @@ def mechanism_card(facts: Mapping[str, Any]) -> Card:
             ("file", f"{file['path']}, {file['bytes']:,} bytes, format {file['format']}, by metricdp {file['library']}")
         )
         rows.append(("sha256", file["sha256"]))
-    return Card(f"Mechanism {facts['method']}, ε = {facts['epsilon']:g}", tuple(rows))
+    return Card(f"Mechanism {facts['method']}, ε = {_range(facts)}", tuple(rows))
 
 
 def _promise_row(facts: Mapping[str, Any]) -> tuple[str, str]:
@@ -140,6 +164,10 @@ def _radii(facts: Mapping[str, Any]) -> str:
         length_text(facts[name], facts["distance_unit"], ROUND_FLOOR) if facts[name] else "none"
         for name in ("protection_radius_e", "protection_radius_2")
     )
+    if facts["epsilon_map"] is not None:
+        far = length_text(facts["epsilon_map"]["radius_most"], facts["distance_unit"], ROUND_FLOOR)
+        e = f"from {e} to {far}, depending on the place,"
+        two = f"at least {two}"
     words = f"{e} for a ratio of e, {two} for a ratio of 2"
     if not (facts["rounding"] and math.isfinite(facts["rounding"])):
         return words
@@ -181,7 +209,16 @@ def _with_unit(loss: float, facts: Mapping[str, Any]) -> str:
 
 def _epsilon(facts: Mapping[str, Any]) -> str:
     per = {"ground": "true km", "plane": "km of the map" if facts["distance_unit"] else "unit of distance"}
-    return f"{facts['epsilon']:g} per {per[facts['distance']]}, measured in d_{facts['p']:g}"
+    words = f"{_range(facts)} per {per[facts['distance']]}, measured in d_{facts['p']:g}"
+    if facts["epsilon_map"] is None:
+        return words
+    cells = " x ".join(map(str, facts["epsilon_map"]["cells"]))
+    return f"{words}; a map of {cells} cells, and a ledger charges the largest"
+
+
+def _range(facts: Mapping[str, Any]) -> str:
+    local = facts["epsilon_map"]
+    return f"{facts['epsilon']:g}" if local is None else f"{local['least']:g} to {local['most']:g}"
 
 
 def _box(facts: Mapping[str, Any]) -> str:

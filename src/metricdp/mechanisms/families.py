@@ -27,6 +27,7 @@ AUTO = Method(
     colour="#d62728",
     design_at="metricdp.mechanisms.auto:fit_auto",
     options_at="metricdp.mechanisms.auto:AutoOptions",
+    takes_maps=True,
 )
 
 

@@ -25,6 +25,7 @@ class Method:
     name : what `metricdp.fit` calls it.
     label : what tables and pictures call it.
     colour : of its lines in pictures.
+    takes_maps : whether its design takes an `EpsilonMap` in place of a number; the others get the map's least ε.
     private : whether its mechanisms are private between any two points. The others are here for comparison.
     design_at : "module:function" of (problem, epsilon, options). It returns a mechanism, or a tuple of them with the
         best first, of which `fit` takes the first that is proved private.
@@ -37,6 +38,7 @@ class Method:
     design_at: str
     options_at: str
     private: bool = True
+    takes_maps: bool = False
 
     @property
     def design(self) -> Callable[..., Mechanism | tuple[Mechanism, ...]]:
@@ -60,6 +62,7 @@ class Family:
     prove_at : "module:function" from such a mechanism to a `Finding`.
     methods : the methods that design one.
     first_format : the first file format that knows the kind.
+    on_device : what the JavaScript package in `js/` does with its files: "draw", "probabilities", or nothing.
     """
 
     kind: str
@@ -67,6 +70,7 @@ class Family:
     prove_at: str
     methods: tuple[Method, ...] = ()
     first_format: int = 1
+    on_device: tuple[str, ...] = ()
 
     @property
     def mechanism(self) -> type[Mechanism]:

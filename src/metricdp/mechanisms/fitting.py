@@ -14,13 +14,14 @@ from numpy.typing import ArrayLike
 from metricdp._clock import Clock
 from metricdp._log import LOG
 from metricdp._progress import Tell, told
-from metricdp._validation import FloatArray, checked_box, choice, norm_order, positive, table
+from metricdp._validation import FloatArray, checked_box, choice, norm_order, positive, reject, table
 from metricdp._version import __version__
 from metricdp.bounds.choosing import lower_bound
 from metricdp.certificates.proving import certify as prove
 from metricdp.certificates.proving import require_proof
 from metricdp.errors import InvalidInputError
 from metricdp.geometry.earth import Projection, distortion
+from metricdp.geometry.epsilon_map import EpsilonMap
 from metricdp.geometry.projection import Equirectangular
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.costs import costs, noise_distance
@@ -46,7 +47,7 @@ _PROVED = {True: "proved private", False: "without a proof"}
 
 def fit(
     problem: Problem,
-    epsilon: float,
+    epsilon: float | EpsilonMap,
     method: str = "auto",
     *,
     certify: bool = True,
@@ -60,10 +61,13 @@ def fit(
     ----------
     problem : Problem
         Records, outputs, loss, prior, norm and box.
-    epsilon : float
+    epsilon : float or EpsilonMap
         Privacy budget per unit of distance: no report is more than e^{ε d(x, x')} times likelier from x than from x'.
         Smaller is more private. For problems with a projection (cities) the unit is the true kilometre on the Earth:
         the mechanism is designed with ε/κ on the map, κ being how much longer distances are there at most.
+        With an `EpsilonMap`, which must cover the box, ε varies from place to place: "auto", "spline" and "em" make
+        use of every cell's own ε. Methods that know one ε only take the least, which keeps the map's promise; their
+        report says so in `epsilon_map`.
     method : str
         One of `metricdp.METHODS`.
     certify : bool
@@ -102,11 +106,15 @@ def fit(
     if not isinstance(problem, Problem):
         msg = f"`problem` must be a metricdp.Problem, got {type(problem).__name__}."
         raise InvalidInputError(msg)
-    budget = positive("epsilon", epsilon)
     chosen = METHODS[choice("method", method, tuple(METHODS))]
+    budget = _checked_budget(problem, epsilon)
+    if isinstance(budget, EpsilonMap) and not chosen.takes_maps:
+        budget = budget.min
     clock = Clock(options.get("time_limit"))
-    ground = problem.projection is not None
-    plane_budget = _on_the_map(problem.projection, problem.bounds, budget) if ground else budget
+    plane_budget = budget
+    if problem.projection is not None:
+        scale = _on_the_map(problem.projection, problem.bounds)
+        plane_budget = budget.times(scale) if isinstance(budget, EpsilonMap) else budget * scale
     LOG.info("fitting %s at ε = %s: %r", method, budget, problem)
     with told(progress, f"fitting {method}") as tell:
         settings = _options(method, chosen.options, options | _if_taken(chosen.options, progress=tell))
@@ -114,15 +122,41 @@ def fit(
             settings = replace(settings, time_limit=(1 - _BOUND_SHARE) * clock.limit)
         designed = chosen.design(problem, plane_budget, options=settings)
     candidates = designed if isinstance(designed, tuple) else (designed,)
-    taken_over: dict[str, Any] = {"epsilon": budget, "distance": "ground"} if ground else {}
-    taken_over |= {"output_ids": problem.output_ids, "output_names": problem.output_names}
-    candidates = tuple(replace(one, **taken_over) for one in candidates)
+    candidates = tuple(_restated(one, problem, epsilon, budget) for one in candidates)
     mechanism = _first_proved(candidates) if certify else candidates[0]
     mechanism = mechanism.with_report(
         library=__version__, **_loss_facts(mechanism, problem), **costs(mechanism, problem)
     )
     LOG.info("fitted %s in %.2f s, %s", mechanism.method, clock.spent, _PROVED[certify])
-    return mechanism if bound_clusters is None else _with_bound(mechanism, problem, bound_clusters, clock)
+    return mechanism if bound_clusters is None else _with_bound(mechanism, problem, epsilon, bound_clusters, clock)
+
+
+def _checked_budget(problem: Problem, epsilon: float | EpsilonMap) -> float | EpsilonMap:
+    if not isinstance(epsilon, EpsilonMap):
+        return positive("epsilon", epsilon)
+    if not epsilon.covers(problem.bounds):
+        rule = f"a map that covers the box of the problem, {problem.bounds.tolist()}"
+        raise reject("epsilon", rule, f"one of {epsilon.bounds.tolist()}")
+    return epsilon
+
+
+def _restated(
+    mechanism: Mechanism, problem: Problem, given: float | EpsilonMap, budget: float | EpsilonMap
+) -> Mechanism:
+    """Return a designed mechanism with ε as it was asked for, per true km on the ground, and the problem's names."""
+    facts: dict[str, Any] = {"output_ids": problem.output_ids, "output_names": problem.output_names}
+    if problem.projection is not None:
+        facts["distance"] = "ground"
+    if isinstance(budget, EpsilonMap) and mechanism.epsilon_map is not None:
+        local = mechanism.own_map(budget)
+        facts |= {"epsilon": local.max, "epsilon_map": local}
+    else:
+        facts["epsilon"] = budget.min if isinstance(budget, EpsilonMap) else budget
+    restated = replace(mechanism, **facts)
+    if isinstance(given, EpsilonMap) and restated.epsilon_map is None:
+        words = f"{mechanism.method} has one epsilon for the whole box: the map's least, {restated.epsilon:g}"
+        return restated.with_report(epsilon_map=words)
+    return restated
 
 
 def _loss_facts(mechanism: Mechanism, problem: Problem) -> dict[str, Any]:
@@ -185,7 +219,7 @@ def noise(
         plane = Equirectangular.for_box(degrees[:, 0], degrees[:, 1])
         projection, bounds = plane, plane.to_xy_km(degrees[:, 0], degrees[:, 1])
     box = checked_box(bounds)
-    rate = budget if projection is None else _on_the_map(projection, box, budget)
+    rate = budget if projection is None else budget * _on_the_map(projection, box)
     mechanism = Noise(
         outputs=np.empty((0, box.shape[1])),
         bounds=box,
@@ -206,24 +240,26 @@ def _with_certificate(mechanism: Any) -> Any:
     return mechanism.with_report(certificate=certificate.to_dict())
 
 
-def _on_the_map(projection: Projection, bounds: FloatArray, epsilon: float) -> float:
-    """Return ε/κ, the budget per kilometre of the map, slightly less because the box may yet be moved to a lattice."""
+def _on_the_map(projection: Projection, bounds: FloatArray) -> float:
+    """Return 1/κ, what turns ε into a budget per kilometre of the map; slightly less, for the box may yet move."""
     kappa = distortion(projection, bounds).kappa
     if not math.isfinite(kappa):
         msg = "The box reaches a pole or half around the Earth, where no map keeps distances; take a smaller one."
         raise InvalidInputError(msg)
-    return epsilon / kappa * (1 - _MOVED_BOX)
+    return 1 / kappa * (1 - _MOVED_BOX)
 
 
-def _with_bound(mechanism: Mechanism, problem: Problem, clusters: int, clock: Clock) -> Mechanism:
+def _with_bound(
+    mechanism: Mechanism, problem: Problem, epsilon: float | EpsilonMap, clusters: int, clock: Clock
+) -> Mechanism:
     """Add to the report how far the mechanism is from the best possible."""
-    bound = lower_bound(problem, mechanism.epsilon, clusters=clusters, time_limit=clock.left, progress=False)
+    bound = lower_bound(problem, epsilon, clusters=clusters, time_limit=clock.left, progress=False)
     loss = mechanism.report["loss"]
     excess = loss / bound - 1 if bound > 0 else float("inf")
-    words = (
-        f"within {100 * excess:.2g} % of the best any ({mechanism.epsilon:g}, d_{mechanism.p:g})-private mechanism "
-        "with these outputs can do"
-    )
+    private = f"({mechanism.epsilon:g}, d_{mechanism.p:g})-private mechanism"
+    if isinstance(epsilon, EpsilonMap) and not epsilon.is_constant:
+        private = "mechanism that keeps this map's promise"
+    words = f"within {100 * excess:.2g} % of the best any {private} with these outputs can do"
     return mechanism.with_report(lower_bound=bound, optimality=words)
 
 

@@ -72,14 +72,17 @@ class LogConvex(Mechanism):
     `metricdp.certify` bounds the slopes of the normalised interpolant itself, cell by cell, from the table alone.
     Either way `rounding_cost` is charged for computing in floating point, so that the guarantee is about the
     probabilities as computed, between any two points of the lattice. `sample` follows f_k as computed, exactly.
+    With a map of ε, 2‖∇ ln f_k‖_q is at most the cell's own ε at every corner of every cell, where it is steepest.
     Variant "aipo-r" does not satisfy any of this, and does violate mDP between anchors.
     """
 
     grid: Grid
     log_table: FloatArray
 
-    # Fixed by the file format. The methods that design this kind are "aipo", "aipo-e" and "aipo-r".
+    # Fixed by the file format. The methods that design this kind are "aipo", "aipo-e" and "aipo-r", and "em" for a map
+    # of ε.
     kind: ClassVar[str] = "log-convex"
+    takes_maps: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

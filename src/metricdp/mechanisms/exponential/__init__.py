@@ -15,6 +15,7 @@ FAMILY = Family(
             colour="#7f7f7f",
             design_at="metricdp.mechanisms.exponential.fit:fit_em",
             options_at="metricdp.mechanisms.options:ClosedFormOptions",
+            takes_maps=True,
         ),
         Method(
             name="tem",

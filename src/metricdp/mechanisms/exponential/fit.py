@@ -12,9 +12,20 @@ from numpy.typing import NDArray
 from metricdp._chunks import chunks
 from metricdp._clock import Clock
 from metricdp._validation import fraction
+from metricdp.errors import InvalidInputError
+from metricdp.geometry.epsilon_map import EpsilonMap
+from metricdp.geometry.grid import Grid
+from metricdp.geometry.lattice import lattice_step
+from metricdp.mechanisms.aipo.mechanism import LogConvex, rounding_cost
+from metricdp.mechanisms.aipo.proof import cell_slopes
 from metricdp.mechanisms.exponential.mechanism import Exponential
+from metricdp.mechanisms.exponential.scores import path_scores
 from metricdp.mechanisms.options import ClosedFormOptions, common_fields, spendable
 from metricdp.problem import Problem
+
+# Cells per axis of the grid of scores, by number of axes, and how much scores may differ.
+_SCORED_CELLS = {1: 512, 2: 64, 3: 12}
+_WIDEST = 1200.0
 
 __all__ = ["TruncatedOptions", "fit_em", "fit_em_remap", "fit_tem"]
 
@@ -34,9 +45,40 @@ class TruncatedOptions(ClosedFormOptions):
         fraction("beta", self.beta)
 
 
-def fit_em(problem: Problem, epsilon: float, options: ClosedFormOptions) -> Exponential:
-    """Build the exponential mechanism: output k with probability ∝ e^{−ε d_p(x, y_k)/2}."""
-    return _exponential(problem, epsilon, "em", None, options)
+def fit_em(problem: Problem, epsilon: float | EpsilonMap, options: ClosedFormOptions) -> Exponential | LogConvex:
+    """Build the exponential mechanism: output k with probability ∝ e^{−ε d_p(x, y_k)/2}.
+
+    For a map of ε the exponent is half a score that stands for the path metric (`path_scores`), interpolated on a grid.
+    """
+    if isinstance(epsilon, EpsilonMap) and not epsilon.is_constant:
+        return _by_scores(problem, epsilon, options)
+    return _exponential(problem, epsilon.max if isinstance(epsilon, EpsilonMap) else epsilon, "em", None, options)
+
+
+def _by_scores(problem: Problem, epsilon: EpsilonMap, options: ClosedFormOptions) -> LogConvex:
+    """Build the exponential mechanism of scores, as steep as every cell's own ε allows."""
+    clock = Clock(options.time_limit)
+    local = epsilon.cropped(problem.bounds)
+    grid = Grid.uniform(problem.bounds, _SCORED_CELLS.get(problem.n_axes, 4))
+    scores = path_scores(grid, local, problem.outputs, problem.p)
+    # What differs by this much is never drawn; a larger difference would underflow.
+    scores = np.minimum(scores - scores.min(axis=1, keepdims=True).min(), _WIDEST)
+    largest = float(scores.max()) / 2
+    cost = rounding_cost(problem.n_axes, problem.n_outputs, largest, lattice_step(problem.bounds))
+    steepest = cell_slopes(grid, -scores / 2, problem.p)
+    allowed = local.least_over(grid.breakpoints) * spendable(1.0) - cost
+    if not (allowed > 0).all():
+        raise InvalidInputError(f"`epsilon` is too small somewhere for probabilities in floating point: {local.min:g}.")
+    # Normalising may double a slope.
+    shrink = min(1.0, float((allowed / (2 * np.maximum(steepest, 1e-300))).min()))
+    options.say(1.0, "scores of outputs")
+    return LogConvex(
+        **common_fields(problem, local.max, "em"),
+        epsilon_map=local,
+        grid=grid,
+        log_table=-scores / 2 * shrink,
+        report={"shrink": shrink, "cells": list(grid.cells), "seconds": clock.spent},
+    )
 
 
 def fit_tem(problem: Problem, epsilon: float, options: TruncatedOptions) -> Exponential:

@@ -8,6 +8,7 @@ FAMILY = Family(
     kind="lattice-laplace",
     mechanism_at="metricdp.mechanisms.laplace.mechanism:LatticeLaplace",
     prove_at="metricdp.mechanisms.laplace.proof:prove",
+    on_device=("draw",),
     methods=(
         Method(
             name="laplace",

@@ -8,5 +8,6 @@ FAMILY = Family(
     kind="noise",
     mechanism_at="metricdp.mechanisms.noise.mechanism:Noise",
     prove_at="metricdp.mechanisms.noise.proof:prove",
+    on_device=("draw",),
     first_format=3,
 )

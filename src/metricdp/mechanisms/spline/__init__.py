@@ -8,6 +8,7 @@ FAMILY = Family(
     kind="spline",
     mechanism_at="metricdp.mechanisms.spline.mechanism:Spline",
     prove_at="metricdp.mechanisms.spline.proof:prove",
+    on_device=("draw", "probabilities"),
     methods=(
         Method(
             name="spline",
@@ -15,6 +16,7 @@ FAMILY = Family(
             colour="#2ca02c",
             design_at="metricdp.mechanisms.spline.fit:fit_spline",
             options_at="metricdp.mechanisms.spline.fit:SplineOptions",
+            takes_maps=True,
         ),
     ),
 )

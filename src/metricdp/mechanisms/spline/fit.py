@@ -15,6 +15,7 @@ from metricdp._clock import Clock
 from metricdp._validation import FloatArray, fraction, integer, reject
 from metricdp.errors import InvalidInputError, SolverError
 from metricdp.geometry.bsplines import TensorSpline
+from metricdp.geometry.epsilon_map import EpsilonMap
 from metricdp.geometry.grid import Grid
 from metricdp.geometry.lattice import lattice_step
 from metricdp.mechanisms.options import GridOptions, common_fields, require_memory
@@ -79,20 +80,47 @@ class SplineOptions(GridOptions):
         return (*engines_for(SharedProgram), *engines_for(TensorProgram))
 
 
-def fit_spline(problem: Problem, epsilon: float, options: SplineOptions) -> Spline:
-    """Design a spline mechanism on the grid that the options give."""
+def fit_spline(problem: Problem, epsilon: float | EpsilonMap, options: SplineOptions) -> Spline:
+    """Design a spline mechanism on the grid that the options give, and the borders of the map of ε if there is one."""
     clock = Clock(options.time_limit)
     if options.cells is None and isinstance(options.breakpoints, str):
         options = replace(options, cells=_DEFAULT_CELLS.get(problem.n_axes, 3))
-    cells = options.cells_per_axis(problem.n_axes)
+    _require_room(options.cells_per_axis(problem.n_axes), problem.n_outputs, options)
+    grid = options.grid(problem)
+    if isinstance(epsilon, EpsilonMap):
+        _require_room(_laid(problem, epsilon, grid, options.degree).spline.grid.cells, problem.n_outputs, options)
+    design = design_by_tiles if options.by_tiles else design_on
+    return design(problem, epsilon, grid, options, clock).mechanism
+
+
+def _require_room(cells: tuple[int, ...], n_outputs: int, options: SplineOptions) -> None:
     estimate = tiles_memory_estimate_gb if options.by_tiles else memory_estimate_gb
     require_memory(
-        estimate(cells, options.degree, problem.n_outputs),
-        f"`cells` = {' x '.join(map(str, cells))} with {problem.n_outputs} outputs",
-        "take fewer `cells`",
+        estimate(cells, options.degree, n_outputs),
+        f"`cells` = {' x '.join(map(str, cells))} with {n_outputs} outputs",
+        "take fewer `cells`, or fewer in the map of `epsilon` if there is one",
     )
-    design = design_by_tiles if options.by_tiles else design_on
-    return design(problem, epsilon, options.grid(problem), options, clock).mechanism
+
+
+@dataclass(frozen=True)
+class _Laid:
+    """A spline on the lattice whose breakpoints include the borders of a map, and that map of ε in the plane."""
+
+    spline: TensorSpline
+    epsilon: EpsilonMap
+
+    def spendable(self, problem: Problem) -> FloatArray:
+        """Return the part of ε that slopes may use at each site: of the least ε of all cells that the site touches."""
+        kept = SPARSE_SHARE if is_sparse(self.spline.n_rows, problem.n_outputs) else _KEPT_FOR_PRINTING
+        return self.spline.least_at_sites(self.epsilon.least_over(self.spline.grid.breakpoints)) * (1 - kept)
+
+
+def _laid(problem: Problem, epsilon: float | EpsilonMap, grid: Grid, degree: int) -> _Laid:
+    step = lattice_step(problem.bounds)
+    on_lattice = grid.on_lattice(step)
+    given = epsilon if isinstance(epsilon, EpsilonMap) else EpsilonMap.constant(problem.bounds, epsilon)
+    local = given.over(on_lattice.bounds, step)
+    return _Laid(TensorSpline(on_lattice.including(local.breakpoints), degree), local)
 
 
 @dataclass(frozen=True)
@@ -103,25 +131,27 @@ class Design:
     solution: Solution
     spline: TensorSpline
     coefficients: FloatArray
+    site_epsilon: FloatArray
 
 
 def design_on(
     problem: Problem,
-    epsilon: float,
+    epsilon: float | EpsilonMap,
     grid: Grid,
     options: SplineOptions,
     clock: Clock,
     coarser: Design | None = None,
 ) -> Design:
     """Solve the spline program on one grid, changing a coarser design only where that matters."""
-    spline = TensorSpline(grid.on_lattice(lattice_step(problem.bounds)), options.degree)
-    program = spline_program(problem, spline, _spendable(epsilon, spline, problem))
+    laid = _laid(problem, epsilon, grid, options.degree)
+    spline, spent = laid.spline, laid.spendable(problem)
+    program = spline_program(problem, spline, spent)
     if coarser is not None:
         program = near_coarser(program, spline, coarser.spline, coarser.coefficients)
     solution = solve_shared(program, solver=options.solver, gap=options.gap, time_limit=clock.left)
     found = _usable_table(program, solution)
     table, mix = make_shared_feasible(found, program)
-    mechanism = _mechanism_of(problem, epsilon, spline, table)
+    mechanism = _mechanism_of(problem, epsilon, laid, table)
     raw = program.objective(found)
     bound = None if solution.multipliers is None else program.dual_value(solution.multipliers)
     facts = {
@@ -132,7 +162,7 @@ def design_on(
     }
     mechanism = _reported(mechanism, solution, raw, problem.p, facts | {"repair_mix": mix}, clock)
     _say(options, mechanism)
-    return Design(mechanism, solution, spline, table)
+    return Design(mechanism, solution, spline, table, spent)
 
 
 def _usable_table(program: SharedProgram, solution: Solution) -> FloatArray:
@@ -147,7 +177,7 @@ def _usable_table(program: SharedProgram, solution: Solution) -> FloatArray:
 
 def design_by_tiles(
     problem: Problem,
-    epsilon: float,
+    epsilon: float | EpsilonMap,
     grid: Grid,
     options: SplineOptions,
     clock: Clock,
@@ -158,13 +188,15 @@ def design_by_tiles(
     A coarser design's breakpoints must be among the grid's, and its solver should have stopped at a gap of about
     `COARSE_GAP`: nearer the optimum it lies too near the border of its cones.
     """
-    spline = TensorSpline(grid.on_lattice(lattice_step(problem.bounds)), options.degree)
-    spent = _spendable(epsilon, spline, problem)
+    laid = _laid(problem, epsilon, grid, options.degree)
+    spline, spent = laid.spline, laid.spendable(problem)
     program = tensor_program(problem, spline, spent)
     if coarser is None:
-        start, gap = background(problem, spline, program, spent, clock), _BACKGROUND_LEVEL
+        start, gap = background(problem, spline, program, float(spent.min()), clock), _BACKGROUND_LEVEL
     else:
         start, gap = _from_coarser(program, spline, coarser), _COARSE_LEVEL
+    if start is None and clock.over and max(grid.cells) > 1:  # uniform rows on one cell are the same and take no time
+        return design_by_tiles(problem, epsilon, Grid.uniform(problem.bounds, 1), options, clock)
     facts: dict[str, Any] = {"start_loss": None if start is None else program.objective(start)}
     if start is None:  # uniform rows are inside every cone
         start = np.full(program.cost.shape, 1 / problem.n_outputs)
@@ -181,12 +213,12 @@ def design_by_tiles(
     assert solution.table is not None
     table, mix = make_tensor_feasible(solution.table, program)
     coefficients = table.reshape(-1, problem.n_outputs)
-    mechanism = _mechanism_of(problem, epsilon, spline, coefficients)
+    mechanism = _mechanism_of(problem, epsilon, laid, coefficients)
     facts |= {"repair_mix": mix, "residual": max(program.worst_excess(solution.table), 0.0)}
     facts |= {"program_bound": None, "gap": None}
     mechanism = _reported(mechanism, solution, program.objective(solution.table), problem.p, facts, clock)
     _say(options, mechanism)
-    return Design(mechanism, solution, spline, coefficients)
+    return Design(mechanism, solution, spline, coefficients, spent)
 
 
 def _from_coarser(program: TensorProgram, spline: TensorSpline, coarser: Design) -> FloatArray:
@@ -196,16 +228,11 @@ def _from_coarser(program: TensorProgram, spline: TensorSpline, coarser: Design)
     return (1 - _TRACE) * inside + _TRACE / inside.shape[-1]
 
 
-def _spendable(epsilon: float, spline: TensorSpline, problem: Problem) -> float:
-    """Return the part of ε that slopes may use."""
-    kept = SPARSE_SHARE if is_sparse(spline.n_rows, problem.n_outputs) else _KEPT_FOR_PRINTING
-    return epsilon * (1 - kept)
-
-
-def _mechanism_of(problem: Problem, epsilon: float, spline: TensorSpline, coefficients: FloatArray) -> Spline:
+def _mechanism_of(problem: Problem, epsilon: float | EpsilonMap, laid: _Laid, coefficients: FloatArray) -> Spline:
     """Return the mechanism of coefficients inside all cones, with its loss in the report."""
-    common = common_fields(problem, epsilon, "spline")
-    mechanism = Spline.from_coefficients(common, lattice_step(problem.bounds), spline, coefficients)
+    common = common_fields(problem, laid.epsilon.max, "spline")
+    common["epsilon_map"] = laid.epsilon if isinstance(epsilon, EpsilonMap) else None
+    mechanism = Spline.from_coefficients(common, lattice_step(problem.bounds), laid.spline, coefficients)
     return mechanism.with_report(loss=mechanism.expected_loss(problem))
 
 
@@ -227,10 +254,14 @@ def memory_estimate_gb(cells: tuple[int, ...], degree: int, n_outputs: int) -> f
 
 
 def tiles_memory_estimate_gb(cells: tuple[int, ...], degree: int, n_outputs: int) -> float:
-    """Estimate the peak memory of a design by tiles, in GB: a few tables of coefficients, then the integer rows."""
+    """Estimate the peak memory of a design by tiles, in GB: tables of coefficients, then the integer rows, if dense.
+
+    Sparse rows are made a few at a time. Rome, 400 outputs, 200 x 200 cells took 1.6 GB, 1,000 on 128 x 128 2.3 GB.
+    """
     coefficients = math.prod(float(count + degree) for count in cells)
-    sites = math.prod(float(degree * count + 1) for count in cells)
-    return float(6 * coefficients + 6 * sites) * n_outputs * 8 / 1e9
+    sites = math.prod(degree * count + 1 for count in cells)
+    rows = 0 if is_sparse(sites, n_outputs) else 6 * sites
+    return float(16 * coefficients + rows) * n_outputs * 8 / 1e9
 
 
 def _reported(

@@ -16,6 +16,7 @@ from metricdp.drawing.exact_draws import AliasTables
 from metricdp.drawing.randomness import RandomSource
 from metricdp.errors import InvalidInputError
 from metricdp.geometry.bsplines import TensorSpline
+from metricdp.geometry.epsilon_map import EpsilonMap
 from metricdp.geometry.grid import Grid
 from metricdp.geometry.lattice import LARGEST_MULTIPLE, coarsest_step, lattice_step, snap, to_integers
 from metricdp.mechanisms.base import Mechanism
@@ -53,6 +54,7 @@ class Spline(Mechanism):
     table: NDArray[np.int64] | SparseTable
 
     kind: ClassVar[str] = "spline"
+    takes_maps: ClassVar[bool] = True
 
     @classmethod
     def from_probabilities(
@@ -62,7 +64,8 @@ class Spline(Mechanism):
 
         common : fields of every mechanism; the box becomes that of the grid, which must be on the lattice.
         """
-        mix = rounding_mix(grid, degree, rows.shape[1], common["epsilon"], common["p"])
+        least = float(_cell_epsilons(common, grid).min())
+        mix = rounding_mix(grid, degree, rows.shape[1], least, common["p"])
         table = integer_rows((1 - mix) * rows + mix / rows.shape[1])
         report = {**common.get("report", {}), "integer_mix": mix, "lattice_step": step}
         fields = {**common, "bounds": grid.bounds, "report": report}
@@ -82,8 +85,8 @@ class Spline(Mechanism):
             rows /= rows.sum(axis=1, keepdims=True)
             return cls.from_probabilities(common, step, spline.grid, spline.degree, rows)
         edges = [to_integers(points, step) for points in spline.grid.breakpoints]
-        limit = common["epsilon"] * step
-        table = thinned(spline.extraction, coefficients, edges, spline.degree, limit, common["p"])
+        limits = _cell_epsilons(common, spline.grid) * step
+        table = thinned(spline.extraction, coefficients, edges, spline.degree, limits, common["p"])
         mix = table.n_outputs * table.floor / table.total
         report = {**common.get("report", {}), "integer_mix": mix, "lattice_step": step}
         fields = {**common, "bounds": spline.grid.bounds, "report": report}
@@ -118,6 +121,10 @@ class Spline(Mechanism):
     def _moved_by(self) -> float:
         return self.step / 2  # the edges of the box are on the lattice
 
+    def own_map(self, given: EpsilonMap) -> EpsilonMap:
+        """Return the part of a map that lies over the box, its borders on the lattice."""
+        return given.over(self.bounds, self.step)
+
     def snap(self, points: FloatArray) -> FloatArray:
         """Return the lattice points that stand for points of the box."""
         return snap(points, self.step)
@@ -144,6 +151,7 @@ class Spline(Mechanism):
     def from_settings(cls, common: dict[str, Any], settings: dict[str, Any]) -> Spline:
         """Rebuild from a file's fields; rows in floating point, from before there were integers, are rounded."""
         grid = Grid.from_arrays(settings, common["bounds"])
+        _check_map_borders(common["epsilon_map"], grid)
         degree = integer("degree", settings["degree"], 1)
         if degree > 3:
             raise reject("degree", "1, 2 or 3", degree)
@@ -165,6 +173,21 @@ class Spline(Mechanism):
         step = _checked_step(settings["step"], grid)
         _check_weights(table)
         return cls(**common, step=step, grid=grid, degree=degree, table=table)
+
+
+def _cell_epsilons(common: dict[str, Any], grid: Grid) -> FloatArray:
+    """Return the ε of each cell in the plane, before the mechanism is restated on the ground."""
+    local = common.get("epsilon_map") or EpsilonMap.constant(grid.bounds, common["epsilon"])
+    return local.least_over(grid.breakpoints)
+
+
+def _check_map_borders(local: EpsilonMap | None, grid: Grid) -> None:
+    """Refuse a map whose borders are not among a grid's."""
+    if local is None:
+        return
+    for axis, (points, edges) in enumerate(zip(local.breakpoints, grid.breakpoints, strict=True)):
+        if not np.isin(points, edges).all():
+            raise reject(f"epsilon_breakpoints_{axis}", f"among breakpoints_{axis}", "others")
 
 
 def _checked_step(value: Any, grid: Grid) -> float:

@@ -36,8 +36,11 @@ _LEAST_LIKELY = 1e-4
 _TRACE = 1e-6
 
 
-def spline_program(problem: Problem, spline: TensorSpline, epsilon: float) -> SharedProgram:
-    """Minimise the expected loss over B-spline coefficients; the loss is exactly linear in them."""
+def spline_program(problem: Problem, spline: TensorSpline, epsilon: ArrayLike) -> SharedProgram:
+    """Minimise the expected loss over B-spline coefficients; the loss is exactly linear in them.
+
+    epsilon : a number, or one for each site (S_1, …, S_N).
+    """
     # Up to degree 2 every coefficient is a control row itself, so it cannot be negative.
     largest = None if spline.degree <= 2 else math.prod(axis.largest_coefficient for axis in spline.axes)
     return SharedProgram(coefficient_cost(problem, spline), slope_cones(spline, epsilon, problem.p), largest)
@@ -45,7 +48,7 @@ def spline_program(problem: Problem, spline: TensorSpline, epsilon: float) -> Sh
 
 def tensor_program(problem: Problem, spline: TensorSpline, epsilon: ArrayLike) -> TensorProgram:
     """Return the same program in tensor form; ε is a number, or an array that broadcasts to the sites."""
-    axes = tuple(AxisOperators(*axis.cone_operators()) for axis in spline.axes)
+    axes = tuple(AxisOperators(*axis.cone_operators(), float(np.ptp(axis.breakpoints))) for axis in spline.axes)
     cost = coefficient_cost(problem, spline).reshape(*(axis.n_coefficients for axis in spline.axes), -1)
     round_ball = problem.p == 2 and problem.n_axes > 1
     faces = None if round_ball else _dual_ball_faces(problem.n_axes, problem.p)
@@ -81,18 +84,20 @@ def coefficient_cost(problem: Problem, spline: TensorSpline) -> FloatArray:
     return np.asarray(of_coefficients.T @ (problem.prior[:, None] * problem.loss))
 
 
-def slope_cones(spline: TensorSpline, epsilon: float, p: float) -> tuple[sparse.csr_array, ...]:
-    """Return operators of the condition ‖g‖_q ≤ ε b at every control site, q dual to p.
+def slope_cones(spline: TensorSpline, epsilon: ArrayLike, p: float) -> tuple[sparse.csr_array, ...]:
+    """Return operators of the condition ‖g‖_q ≤ ε b at every control site, with the site's own ε and q dual to p.
 
     A second-order cone for p = 2; for p = 1 and ∞, where the ℓ_q ball is a cube or a cross-polytope, linear
     inequalities (stacked in one operator); for other p the linear inequalities of a polytope inside the ball.
     """
     value, *slopes = spline.cone_operators()
+    at_sites = np.broadcast_to(np.ravel(epsilon), value.shape[:1])
+    value.data *= np.repeat(at_sites, np.diff(value.indptr))  # row by row
     if p == 2 and len(slopes) > 1:
-        return (sparse.csr_array(epsilon * value), *slopes)
+        return (value, *slopes)
     faces = _dual_ball_faces(len(slopes), p)
     # Stacked as (face, site): n·g ≤ ε b.
-    rows = sparse.kron(np.ones((len(faces), 1)), epsilon * value)
+    rows = sparse.kron(np.ones((len(faces), 1)), value)
     for axis, slope in enumerate(slopes):
         rows = rows - sparse.kron(faces[:, [axis]], slope)
     return (sparse.csr_array(rows),)

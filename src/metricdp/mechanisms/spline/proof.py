@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metricdp._validation import FloatArray
-from metricdp.certificates.claims import ROUNDOFF, Finding, proved, refused
+from metricdp.certificates.claims import ROUNDOFF, Finding, is_uniform, proved, refused
 from metricdp.certificates.search import steepest_pair
+from metricdp.geometry.epsilon_map import EpsilonMap
 from metricdp.geometry.lattice import coarsest_step
 from metricdp.mechanisms.spline.mechanism import Spline
 from metricdp.mechanisms.spline.slopes import LARGEST_PART, Cells, Slopes, windows
@@ -59,9 +60,10 @@ def _claim(mechanism: Spline, n_sites: int) -> str:
     exact = _is_exact(mechanism.p, mechanism.grid.n_axes)
     arithmetic = "in exact integer arithmetic" if exact else "with rounding counted against it"
     exponent = math.frexp(mechanism.step)[1] - 1
+    own = "epsilon" if is_uniform(mechanism) else "the cell's own epsilon"
     reason = (
         f"Points are first rounded to multiples of 2^{exponent}. At each of {n_sites:,} control sites, for "
-        "every output, the gradient's control values are at most epsilon times the control value, checked "
+        f"every output, the gradient's control values are at most {own} times the control value, checked "
         f"{arithmetic} on the numbers that outputs are drawn from. Assumed: the random bits are uniform."
     )
     return proved(mechanism, reason)
@@ -85,14 +87,18 @@ class _Part:
     """Some outputs on some cells, whose cones can be checked together.
 
     outputs : numbers of the outputs. breakpoints : borders of the cells. slopes : at their sites.
-    limit : ε·step: ‖g‖_q ≤ ε b with g in units per length is ‖G/H‖_q ≤ ε·step·b.
+    levels : ε·step of the different ε of cells: ‖g‖_q ≤ ε b with g in units per length is ‖G/H‖_q ≤ ε·step·b.
+    floats : the same, rounded.
+    level : which of them counts at each site.
     """
 
     outputs: NDArray[np.intp]
     breakpoints: Sequence[FloatArray]
     degree: int
     slopes: Slopes
-    limit: Fraction
+    levels: Sequence[Fraction]
+    floats: FloatArray
+    level: NDArray[np.intp]
     p: float
 
     def worst(self) -> tuple[_Worst, bool]:
@@ -105,8 +111,9 @@ class _Part:
 
     def _ratios(self) -> FloatArray:
         """Return ‖G/H‖_q / (ε·step·b) in floating point, infinite where b is not positive."""
+        limits = self.floats[self.level, None]
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = self.slopes.sizes(self.p) / (float(self.limit) * self.slopes.values)
+            ratio = self.slopes.sizes(self.p) / (limits * self.slopes.values)
         return np.where(self.slopes.values > 0, ratio, np.inf)
 
     def _broken(self, ratio: FloatArray) -> tuple[int, int] | None:
@@ -125,7 +132,7 @@ class _Part:
         slopes = [
             Fraction(abs(int(rise[site, column])), int(side[site])) for rise, side in zip(rises, sides, strict=True)
         ]
-        allowed = self.limit * int(self.slopes.values[site, column])
+        allowed = self.levels[self.level[site]] * int(self.slopes.values[site, column])
         if self.p == 1 or len(slopes) == 1:
             return max(slopes) <= allowed
         if math.isinf(self.p):
@@ -141,20 +148,33 @@ def _is_exact(p: float, n_axes: int) -> bool:
 def _parts(mechanism: Spline) -> Iterator[_Part]:
     """Yield parts that cover every site and output whose slope is not zero because all weights around it agree."""
     table, degree, steps = mechanism.table, mechanism.degree, mechanism.breakpoint_steps
-    limit = mechanism.plane_epsilon * Fraction(mechanism.step)
+    levels, level = _levels(mechanism)
+    floats = np.array([float(limit) for limit in levels])
     if isinstance(table, SparseTable):
         for window in windows(table, steps, degree):
             points = [np.asarray(edges * mechanism.step, dtype=np.float64) for edges in window.breakpoints]
             slopes = Slopes.of(window.breakpoints, degree, window.extras + table.floor)
-            yield _Part(np.array([window.output]), points, degree, slopes, limit, mechanism.p)
+            here = window.cells.of_sites(level)
+            yield _Part(np.array([window.output]), points, degree, slopes, levels, floats, here, mechanism.p)
     else:
         cells = Cells((0,) * len(steps), tuple(len(points) - 2 for points in steps), degree)
         rows = table.reshape(*cells.shape, -1)
         for part in cells.parts(LARGEST_PART // table.shape[1]):
             slopes = Slopes.of(part.edges(steps), degree, rows[part.rows()].reshape(part.n_rows, -1))
-            yield _Part(
-                np.arange(table.shape[1]), part.edges(mechanism.grid.breakpoints), degree, slopes, limit, mechanism.p
-            )
+            points = part.edges(mechanism.grid.breakpoints)
+            here = part.of_sites(level)
+            yield _Part(np.arange(table.shape[1]), points, degree, slopes, levels, floats, here, mechanism.p)
+
+
+def _levels(mechanism: Spline) -> tuple[list[Fraction], NDArray[np.intp]]:
+    """Return the different ε·step of cells in the plane, as fractions, and which of them counts in each cell.
+
+    A cell that meets several cells of the map has the least ε of them.
+    """
+    local = mechanism.epsilon_map or EpsilonMap.constant(mechanism.bounds, mechanism.epsilon)
+    values, level = np.unique(local.least_over(mechanism.grid.breakpoints), return_inverse=True)
+    scale = mechanism.plane_scale * Fraction(mechanism.step)
+    return [Fraction(repr(value)) * scale for value in values.tolist()], level.reshape(mechanism.grid.cells)
 
 
 def _lattice_fault(mechanism: Spline) -> str | None:

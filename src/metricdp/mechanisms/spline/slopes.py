@@ -18,6 +18,7 @@ __all__ = ["LARGEST_PART", "Cells", "Integers", "Slopes", "Window", "windows"]
 
 Integers = NDArray[np.int64]
 Number = TypeVar("Number", np.int64, np.float64)
+Value = TypeVar("Value", np.intp, np.float64)
 
 # Weights whose slopes are computed at once: a file of any size is checked in a memory of some 100 MB more.
 LARGEST_PART = 2**16
@@ -107,6 +108,13 @@ class Cells:
             points[first : last + 2] for points, first, last in zip(breakpoints, self.first, self.last, strict=True)
         ]
 
+    def of_sites(self, cell_values: NDArray[Value]) -> NDArray[Value]:
+        """Return the value of the cell of each site, in the order of `Slopes`, from values of all cells of the grid."""
+        found = cell_values[tuple(slice(first, last + 1) for first, last in zip(self.first, self.last, strict=True))]
+        for axis in range(found.ndim):
+            found = found.repeat(self.degree + 1, axis=axis)
+        return found.ravel()
+
     def halves(self) -> tuple[Cells, Cells]:
         """Cut the longest axis in the middle."""
         sides = [last - first for first, last in zip(self.first, self.last, strict=True)]
@@ -142,11 +150,13 @@ class Window:
     """Cells in which an output of a sparse table has a weight other than the floor.
 
     output : its number.
+    cells : which cells.
     breakpoints : the borders of the window's cells along each axis, in lattice steps.
     extras : (rows of the window, 1), 0 where the weight is the floor.
     """
 
     output: int
+    cells: Cells
     breakpoints: list[Integers]
     extras: Integers
 
@@ -163,7 +173,7 @@ def windows(table: SparseTable, breakpoints: Sequence[Integers], degree: int) ->
             dense = np.zeros((part.n_rows, 1), dtype=np.int64)
             local = places - degree * np.array(part.first)[:, None]
             dense[np.ravel_multi_index(tuple(local), part.shape), 0] = values
-            yield Window(output, part.edges(breakpoints), dense)
+            yield Window(output, part, part.edges(breakpoints), dense)
 
 
 def _cut(cells: Cells, places: Integers, extras: Integers) -> Iterator[tuple[Cells, Integers, Integers]]:
