@@ -116,9 +116,10 @@ def test_a_person_has_spent_and_can_afford(path, tmp_path):
     filled(path, ["ann"] * 3)
     QUARTER.save(tmp_path / "quarter.mdp")
     told = answer(tmp_path, "user", path, "ann", "--mechanism", tmp_path / "quarter.mdp")
-    assert told == {"spent": 0.3, "remaining": 0.7, "reports": 3, "affordable": 2}
+    assert told == {"spent": 0.3, "remaining": 0.7, "reports": 3, "affordable": 2, "frees_at": None}
     # Somebody who never asked.
-    assert answer(tmp_path, "user", path, "eve") == {"spent": 0.0, "remaining": 1.0, "reports": 0, "affordable": None}
+    nothing = {"spent": 0.0, "remaining": 1.0, "reports": 0, "affordable": None, "frees_at": None}
+    assert answer(tmp_path, "user", path, "eve") == nothing
     text = call("ledger", "user", path, "ann", "--mechanism", tmp_path / "quarter.mdp", cwd=tmp_path).stdout
     assert "that pays for 2 more reports" in text
 

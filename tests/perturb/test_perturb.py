@@ -269,7 +269,7 @@ def test_options_are_the_same_for_batches_streams_and_files(tmp_path):
     with pa.OSFile(str(tmp_path / "in.arrow"), "wb") as file, pa.ipc.new_file(file, given.schema) as writer:
         writer.write_batch(given)
     chosen = {"columns": ["lon", "lat"], "coordinates": "lonlat", "copy": ["id"], "outside": "drop", "keep_input": True}
-    assert {field.name for field in dataclasses.fields(Options)} == {*chosen, "user_column", "encoding"}
+    assert {field.name for field in dataclasses.fields(Options)} == {*chosen, "user_column", "time_column", "encoding"}
     assert Options(**chosen) == Options(**{**chosen, "columns": ("lon", "lat"), "copy": ("id",)})
     perturb_file(city(), tmp_path / "in.arrow", tmp_path / "out.arrow", Options(**chosen))
     answers = [

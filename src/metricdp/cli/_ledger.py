@@ -14,10 +14,15 @@ from metricdp._validation import reject
 from metricdp.cli._completion import one_of
 from metricdp.ledger.options import LedgerOptions
 
-__all__ = ["LEDGER_OPTIONS", "UserKeyFile", "read_user_key", "with_ledger_options"]
+__all__ = ["LEDGER_OPTIONS", "UnixTime", "UserKeyFile", "read_user_key", "with_ledger_options"]
 
 UserKeyFile = Annotated[
     Path | None, typer.Option(help="File of 16 to 64 secret bytes, for a ledger that holds hashes instead of ids.")
+]
+
+UnixTime = Annotated[
+    float | None,
+    typer.Option("--time", help="Unix seconds at which windows are looked at; now by default."),
 ]
 
 # By parameter: the option, and its default.
@@ -26,7 +31,18 @@ LEDGER_OPTIONS: dict[str, tuple[Any, Any]] = {
         Annotated[Path | None, typer.Option("--ledger", help="File that records what each person has spent.")],
         None,
     ),
-    "max_epsilon": (Annotated[float | None, typer.Option(help="Budget of each person, in all.")], None),
+    "max_epsilon": (
+        Annotated[float | None, typer.Option(help="Budget of each person, in all or in each --window.")],
+        None,
+    ),
+    "window": (
+        Annotated[str | None, typer.Option(help="The budget is for each such length of time: 24h, 90min, 7d.")],
+        None,
+    ),
+    "every": (
+        Annotated[str | None, typer.Option(help="Draw once per such period and repeat the answer in it: 10min.")],
+        None,
+    ),
     "beyond": (
         Annotated[
             str,

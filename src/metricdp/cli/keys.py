@@ -32,10 +32,24 @@ def add_command(
         int | None, typer.Option(min=1, help="Limit of this key; that of the service if left out.")
     ] = None,
     points_per_second: Annotated[int | None, typer.Option(min=1, help="The same for points.")] = None,
+    clock_skew_seconds: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=86_400,
+            help="Trust this key with the times of points, if they are that close to the service's clock.",
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Make a key and show it once: the file keeps only its hash."""
-    key = add_key(file, name, requests_per_second=requests_per_second, points_per_second=points_per_second)
+    key = add_key(
+        file,
+        name,
+        requests_per_second=requests_per_second,
+        points_per_second=points_per_second,
+        clock_skew_seconds=clock_skew_seconds,
+    )
     if as_json:
         print_json({"name": name, "key": key, "file": str(file)})
         return
@@ -50,9 +64,9 @@ def list_command(*, file: KeysFile = _DEFAULT, as_json: JsonFlag = False) -> Non
     if as_json:
         print_json({"keys": [{name: value for name, value in asdict(key).items() if name != "sha256"} for key in keys]})
         return
-    shown = Table("name", "made", "requests/s", "points/s", "revoked")
+    shown = Table("name", "made", "requests/s", "points/s", "clock skew, s", "revoked")
     for key in keys:
-        limits = (key.requests_per_second, key.points_per_second)
+        limits = (key.requests_per_second, key.points_per_second, key.clock_skew_seconds)
         shown.add_row(key.name, key.created, *("-" if limit is None else f"{limit:,}" for limit in limits), key.revoked)
     out.print(shown)
 

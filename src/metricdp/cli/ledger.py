@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,11 +13,12 @@ import typer
 from rich.table import Table
 
 from metricdp.cli._console import errors, out, print_json
-from metricdp.cli._ledger import UserKeyFile, read_user_key
+from metricdp.cli._ledger import UnixTime, UserKeyFile, read_user_key
 from metricdp.cli._problem import JsonFlag
 from metricdp.files.reading import load
 from metricdp.ledger.exporting import export_ledger
 from metricdp.ledger.reading import Enrolled, LedgerView, declare_moved, read_ledger
+from metricdp.ledger.times import seconds, span, span_text, unix_seconds
 
 __all__ = ["ledger_app"]
 
@@ -32,9 +34,9 @@ _UNITS = {"ground": "true km", "own": "unit of its coordinates", None: "unit not
 
 
 @ledger_app.command("show")
-def show_command(file: LedgerPath, *, as_json: JsonFlag = False) -> None:
+def show_command(file: LedgerPath, *, time: UnixTime = None, as_json: JsonFlag = False) -> None:
     """Show the budget, how many people have had how many reports, and how much is spent; names nobody."""
-    facts = read_ledger(file, _facts)
+    facts = read_ledger(file, _facts, now=unix_seconds("time", time))
     if as_json:
         print_json(facts | {"mechanisms": [asdict(one) for one in facts["mechanisms"]]})
     else:
@@ -55,18 +57,23 @@ def user_command(
         Path | None, typer.Option(help="Say how many more reports of this mechanism the rest pays for.")
     ] = None,
     user_key_file: UserKeyFile = None,
+    time: UnixTime = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Show what a person has spent and what remains; somebody who never reported has spent nothing."""
     name = sys.stdin.readline().rstrip("\r\n") if user == _STANDARD else user
     key, wanted = read_user_key(user_key_file), None if mechanism is None else load(mechanism)
-    budget = read_ledger(file, lambda view: view.budget(name, wanted, key))
+    budget, terms = read_ledger(
+        file, lambda view: (view.budget(name, wanted, key), view.terms), now=unix_seconds("time", time)
+    )
     if as_json:
         print_json(asdict(budget))
         return
-    out.print(
-        f"spent ε = {budget.spent:g} on {budget.reports:,} reports; {budget.remaining:g} remains", highlight=False
-    )
+    within = "" if terms.window is None else f" in the last {span_text(terms.window)}"
+    words = f"spent ε = {budget.spent:g} on {budget.reports:,} reports{within}; {budget.remaining:g} remains"
+    out.print(words, highlight=False)
+    if budget.frees_at is not None:
+        out.print(f"the first of them stops counting at {_moment(budget.frees_at)}", highlight=False)
     if budget.affordable is not None:
         out.print(f"that pays for {budget.affordable:,} more reports of {mechanism}", markup=False, highlight=False)
 
@@ -84,11 +91,12 @@ def export_command(
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it exists.")] = False,
+    time: UnixTime = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write one row per person: user, spent, remaining, reports. Only you may read the file."""
+    """Write one row per person: user, spent, remaining, reports, and frees_at with a window. Only you may read it."""
     mechanism = None if last_output is None else load(last_output)
-    people = export_ledger(file, target, last_output_of=mechanism, overwrite=overwrite)
+    people = export_ledger(file, target, last_output_of=mechanism, overwrite=overwrite, time=time)
     if as_json:
         print_json({"out": str(target), "people": people})
     else:
@@ -120,6 +128,10 @@ def _facts(view: LedgerView) -> dict[str, Any]:
     return {
         "file": str(view.path),
         "max_epsilon": limit,
+        "window_seconds": seconds(view.terms.window),
+        "every_seconds": seconds(view.terms.every),
+        "time": None if view.terms.window is None else seconds(view.now),
+        "frees_at": view.frees_at(),
         "sticky_km": view.terms.sticky_km,
         "hashed_ids": view.terms.key_check is not None,
         "moved": view.moved,
@@ -146,13 +158,30 @@ def _show(facts: dict[str, Any]) -> None:
         errors.print(words, markup=False, highlight=False, soft_wrap=True)
     sticky = "" if facts["sticky_km"] is None else f", sticky within {facts['sticky_km']:g} km"
     measured = "" if facts["p"] is None else f" per {facts['epsilon_per']}, p = {facts['p']:g}"
-    say(f"everybody may spend ε = {facts['max_epsilon']:g}{measured}{sticky}; ids are {_id_kind(facts)}")
-    say(f"{facts['people']:,} people had {facts['reports']:,} reports and spent {facts['spent']:g} in all")
+    window, every = (_length(facts[name]) for name in ("window_seconds", "every_seconds"))
+    within, schedule = window and f" in {window}", every and f", one draw per {every}"
+    say(
+        f"everybody may spend ε = {facts['max_epsilon']:g}{within}{measured}{schedule}{sticky}; "
+        f"ids are {_id_kind(facts)}"
+    )
+    until = f"in the {window} before {_moment(facts['time'])}" if window else "in all"
+    had = f"{facts['people']:,} people had {facts['reports']:,} reports and"
+    say(f"{had} spent {facts['spent']:g} {until}")
+    if facts["frees_at"] is not None:
+        say(f"the first of these charges stops counting at {_moment(facts['frees_at'])}")
     if facts["people"]:
         say("spent by each: " + ", ".join(f"{share} {value:g}" for share, value in facts["spent_quantiles"].items()))
         say(f"{facts['people_who_spent_all']:,} people have spent all")
     if facts["mechanisms"]:
         out.print(_table(facts["mechanisms"]))
+
+
+def _length(length: float | None) -> str:
+    return span_text(span("every", length)) or ""
+
+
+def _moment(unix_s: float) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _id_kind(facts: dict[str, Any]) -> str:

@@ -68,6 +68,9 @@ def perturb_command(
         bool, typer.Option("--keep-input", help="Copy the true coordinates too. The output is then not private.")
     ] = Options.keep_input,
     user_column: Annotated[str | None, typer.Option(help="Column that says whose point it is, for the ledger.")] = None,
+    time_column: Annotated[
+        str | None, typer.Option(help="Column of unix seconds or timestamps, for a ledger with --window or --every.")
+    ] = None,
     ledger: LedgerOptions | None = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier run was cut off.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it exists.")] = False,
@@ -85,6 +88,7 @@ def perturb_command(
         outside=outside,
         keep_input=keep_input,
         user_column=user_column,
+        time_column=time_column,
         encoding=encoding,
     )
     loaded = load(mechanism)
@@ -151,6 +155,7 @@ def _show_counts(summary: Summary, console: Console) -> None:
         "were outside the box": counts.outside,
         "were not finite and were dropped": counts.not_finite,
         "were refused, because their budget was spent": counts.refused,
+        "were refused, because their time is before that of their person's last draw": counts.late,
     }
     for words, count in said.items():
         if count:

@@ -7,7 +7,8 @@ import itertools
 import math
 import struct
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from metricdp._validation import FloatArray, reject
 
-__all__ = ["LONGEST_ID", "Requests", "keyed", "numbered", "pack", "redrawn", "through"]
+__all__ = ["LONGEST_ID", "Batch", "Outcome", "Requests", "keyed", "near", "numbered", "pack", "through"]
 
 # Longest id in letters or digits: more than anybody needs, and a bound on what a stranger can make the file hold.
 LONGEST_ID = 1024
@@ -125,45 +126,103 @@ class Requests:
         return persons, np.bincount(self.who[draws], minlength=len(last))[persons], last[persons]
 
 
-def through(
-    callers: Sequence[str], names: Sequence[str], who: NDArray[np.intp], draws: NDArray[np.bool_], cost: int
-) -> Iterator[tuple[str, str, int, int]]:
-    """Yield (caller, person, spent, count) for the rows that were drawn, each pair once."""
-    if len(callers) != len(who):
-        raise reject("callers", f"one for each of {len(who)} points", f"{len(callers)} of them")
-    found: defaultdict[str, int] = defaultdict(itertools.count().__next__)
-    codes = np.fromiter(map(found.__getitem__, callers), np.intp, len(who))
-    listed = list(found)
-    pairs, counts = np.unique(codes[draws] * len(names) + who[draws], return_counts=True)
-    for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
-        yield listed[pair // len(names)], names[pair % len(names)], count * cost, count
+@dataclass(frozen=True)
+class Batch:
+    """What is asked of a ledger at once, and what was drawn in case that it is paid for.
 
-
-def redrawn(
-    who: NDArray[np.intp],
-    points: FloatArray,
-    affordable: NDArray[np.int64],
-    last_points: Sequence[bytes | None],
-    radius: float,
-    p: float,
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return two masks of rows: drawn anew, and repeating the last output because its point is close (`sticky_km`).
-
-    Rows are taken one by one, because every draw changes the point that the person's next rows are compared with.
+    names : the persons, as the file holds them.
+    requests : whose each row is.
+    drawn : an output for each row.
+    cost : units that a draw costs.
+    limit : units that a person may spend.
+    points, radius, p : for answers that repeat while a person stays close; `points` is None without them.
+    callers : through whom each row came, if that is to be known.
+    ticks : moment of each row; None for the clock's.
     """
-    unpack = struct.Struct(f"<{points.shape[1]}d").unpack
+
+    names: list[str]
+    requests: Requests
+    drawn: NDArray[np.int64]
+    cost: int
+    limit: int
+    points: FloatArray | None = None
+    radius: float = 0.0
+    p: float = 2.0
+    callers: Sequence[str] | None = None
+    ticks: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        if self.callers is not None and len(self.callers) != len(self.drawn):
+            raise reject("callers", f"one for each of {len(self.drawn)} points", f"{len(self.callers)} of them")
+
+    def packed(self, rows: NDArray[np.intp]) -> Iterable[bytes | None]:
+        """Return the points of some rows as the file holds them, which is None where it holds none."""
+        return itertools.repeat(None) if self.points is None else pack(self.points[rows])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a batch.
+
+    draws : rows that were drawn anew, and charged.
+    free : rows that repeat the person's last output by the ledger's rules, at no cost.
+    late : rows that were refused because of their time.
+    latest : for every row the last row up to it in which its person had a draw, or -1.
+    outputs : each person's last output before the batch, or -1.
+    """
+
+    draws: NDArray[np.bool_]
+    free: NDArray[np.bool_]
+    late: NDArray[np.bool_]
+    latest: NDArray[np.intp]
+    outputs: NDArray[np.int64]
+
+    def answers(self, batch: Batch, beyond: str) -> NDArray[np.int64]:
+        """Return an output for every row, -1 where it is refused."""
+        answers = np.where(self.latest >= 0, batch.drawn[self.latest], self.outputs[batch.requests.who])
+        answers[self.late] = -1
+        if beyond == "refuse":
+            answers[~(self.draws | self.free)] = -1
+        return answers
+
+
+def through(batch: Batch, draws: NDArray[np.bool_]) -> tuple[list[str], NDArray[np.intp]]:
+    """Return the callers, and for each drawn row the number of its caller."""
+    found: defaultdict[str, int] = defaultdict(itertools.count().__next__)
+    codes = np.fromiter(map(found.__getitem__, batch.callers or ()), np.intp, len(draws))
+    return list(found), codes[draws]
+
+
+def near(batch: Batch, last_points: Sequence[bytes | None]) -> Near:
+    """Return who is close to the point of their last draw, if the ledger repeats answers for that (`sticky_km`)."""
+    if batch.points is None:
+        return Near([], [], 0.0, 2.0)
+    unpack = struct.Struct(f"<{batch.points.shape[1]}d").unpack
     anchors: list[Sequence[float] | None] = [None if packed is None else unpack(packed) for packed in last_points]
-    left = affordable.tolist()
-    draws, held = np.zeros(len(who), dtype=bool), np.zeros(len(who), dtype=bool)
-    for row, (person, point) in enumerate(zip(who.tolist(), points.tolist(), strict=True)):
-        anchor = anchors[person]
-        if anchor is not None and _close(point, anchor, radius, p):
-            held[row] = True
-        elif left[person] > 0:
-            draws[row] = True
-            left[person] -= 1
-            anchors[person] = point
-    return draws, held
+    return Near(batch.points.tolist(), anchors, batch.radius, batch.p)
+
+
+class Near:
+    """Tells whether a row's point is close to that of its person's last draw. Rows are taken one by one, because every
+    draw changes the point that the person's next rows are compared with.
+    """  # noqa: D205 - one thought
+
+    def __init__(
+        self, points: list[list[float]], anchors: list[Sequence[float] | None], radius: float, p: float
+    ) -> None:
+        self._points, self._anchors, self._radius, self._p = points, anchors, radius, p
+
+    def __call__(self, row: int, person: int) -> bool:
+        """Tell whether the row's point is close."""
+        if not self._points:
+            return False
+        anchor = self._anchors[person]
+        return anchor is not None and _close(self._points[row], anchor, self._radius, self._p)
+
+    def drawn(self, row: int, person: int) -> None:
+        """Take note of a draw."""
+        if self._points:
+            self._anchors[person] = self._points[row]
 
 
 def _close(point: Sequence[float], anchor: Sequence[float], radius: float, p: float) -> bool:

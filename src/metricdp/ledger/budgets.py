@@ -7,7 +7,6 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from itertools import repeat
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,10 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from metricdp._validation import FloatArray, choice, positive, reject, table
 from metricdp.drawing.randomness import RandomSource
+from metricdp.errors import InvalidInputError
 from metricdp.files.reading import content_hash
-from metricdp.ledger.batch import Requests, keyed, numbered, pack, redrawn, through
-from metricdp.ledger.database import LedgerFile, State, Terms, charge, charge_callers, enrolled
+from metricdp.ledger.batch import Batch, Requests, keyed, numbered
+from metricdp.ledger.database import LedgerFile, enrolled
+from metricdp.ledger.terms import Terms
+from metricdp.ledger.times import Ticks, seconds, span, span_text, ticks, unix_seconds
 from metricdp.ledger.units import Budget, Scale, claimed
+from metricdp.ledger.windows import book_of
 from metricdp.mechanisms.base import Mechanism
 
 __all__ = ["Ledger"]
@@ -37,9 +40,15 @@ class Ledger:
         The file, on a local disk; made with mode 0600 if there is none. SQLite keeps two more beside it (`-wal`,
         `-shm`) while it is open, which belong to it. The file remembers its path and is refused elsewhere, see `moved`.
     max_epsilon : float, optional
-        What every person may spend in all: per true km for mechanisms with a projection, otherwise per unit of their
-        coordinates. Fixed when the file is made: later on another number is refused, and without one the file's own
-        `max_epsilon` and `sticky_km` apply.
+        What every person may spend, in all or in each window: per true km for mechanisms with a projection, otherwise
+        per unit of their coordinates. Fixed when the file is made: later on another number is refused, and without
+        one the file's own `max_epsilon`, `window`, `every` and `sticky_km` apply.
+    window : str, float or timedelta, optional
+        "24h", or a number of seconds: the limit is for the charges of each such length of time, both ends included.
+        By default it is for all charges together. Fixed like `max_epsilon`.
+    every : str, float or timedelta, optional
+        "10min": within one period, a person gets the same output of the same mechanism again at no cost. Periods
+        begin at whole multiples since 1970-01-01 00:00 UTC. Fixed like `max_epsilon`.
     beyond : "refuse" or "repeat-last"
         The answer to a person who has not enough budget left for another draw: -1, or the person's last output from
         the same mechanism (-1 if there is none) at no cost.
@@ -62,6 +71,15 @@ class Ledger:
     projection d is in true km, and for p other than 2 the exponent is max(1, 2^{1/p − 1/2}) times as large.
     Without `sticky_km`, whether a request is charged, refused or repeated depends on how many there were and not on
     the points, and a repeated output tells nothing new. When and how often a person asks is not hidden.
+
+    *Windows.* With `window` the bound above holds for trajectories that differ in one interval of that length, however
+    long they are: E is then the sum of the charges in the interval, at most `max_epsilon`. The times are those of the
+    draws; what `every` repeats tells nothing new, whatever the points are.
+
+    *Times.* With `window` or `every` each request has a time, in whole microseconds. It comes from `times`, or from
+    the system's clock once the file is locked. A time before that of the person's last draw is refused: the answer is
+    -1, whatever `beyond` says, and nothing is charged. So after a clock was set back, people are refused until it has
+    caught up. Whoever may choose times can empty every window, so never take them from strangers.
 
     *Sums are exact.* ε is the decimal number that its shortest text says, as in mechanism files (within 2^-53 of the
     float), charged in whole units of the 18th digit of `max_epsilon`, rounded up. Ten times 0.1 is 1.
@@ -96,8 +114,10 @@ class Ledger:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        *,
         max_epsilon: float | None = None,
+        *,
+        window: Any = None,
+        every: Any = None,
         beyond: str = "refuse",
         sticky_km: float | None = None,
         user_key: bytes | None = None,
@@ -109,10 +129,15 @@ class Ledger:
             None if max_epsilon is None else positive("max_epsilon", max_epsilon),
             None if sticky_km is None else _radius(sticky_km),
             None if self._key is None else keyed("", self._key),
+            span("window", window),
+            span("every", every),
         )
         self._file = LedgerFile(Path(path).resolve(), wanted, moved=moved)
-        self.path = self._file.path
-        self.max_epsilon, self.sticky_km = self._file.max_epsilon, self._file.sticky_km
+        self.path, terms = self._file.path, self._file.terms
+        assert terms.max_epsilon is not None
+        self.max_epsilon, self.sticky_km = terms.max_epsilon, terms.sticky_km
+        self.window, self.every, self.timed = span_text(terms.window), span_text(terms.every), terms.timed
+        self._book = book_of(terms)
         self._scale = Scale.of(self.max_epsilon)
         self._warned_of: set[str] = set()
 
@@ -123,10 +148,13 @@ class Ledger:
         x: ArrayLike,
         rng: RandomSource | None = None,
         *,
+        times: ArrayLike | None = None,
         outside: str = "clamp",
         callers: Sequence[str] | None = None,
     ) -> NDArray[np.int64]:
         """Return an output for every request, in order; -1 where it is refused.
+
+        Requests are served in the order of the rows, so one person's rows must be in the order of their times.
 
         Warns once if a report of the mechanism costs more than `max_epsilon`, since nobody will then get one.
 
@@ -143,6 +171,9 @@ class Ledger:
         rng, outside
             As in `Mechanism.sample`. What an `InsecureSeed` drew may be repeated later on, so a ledger that has seen
             one is good for tests only.
+        times : (m,) array or one number, optional
+            When they ask, in unix seconds (or numpy's datetime64, taken to be UTC), for a ledger with `window` or
+            `every`; by default the system's clock says when. A time before that of the person's last draw is refused.
         callers : (m,) sequence of text, optional
             Through whom each request came, for `budget`. What a person may spend does not depend on it.
 
@@ -155,54 +186,72 @@ class Ledger:
         OSError
             If the file cannot be written. Whatever the error, no output was released.
         """
+        return self.answer(mechanism, users, x, rng, times=times, outside=outside, callers=callers)[0]
+
+    def answer(
+        self,
+        mechanism: Mechanism,
+        users: ArrayLike,
+        x: ArrayLike,
+        rng: RandomSource | None = None,
+        *,
+        times: ArrayLike | None = None,
+        outside: str = "clamp",
+        callers: Sequence[str] | None = None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return what `sample` returns, and which requests were refused because of their time."""
         cost = self._scale.cost(claimed(mechanism))
         self.warn_if_unaffordable(mechanism)
         # Drawn before the file is locked, so that others wait less; draws that are not paid for are dropped.
         drawn = mechanism.sample(x, rng, outside=outside).astype(np.int64)
         who, names = numbered(users, len(drawn), self._key)
+        ticks = self._ticks(times, len(drawn))
         if not names:
-            return drawn
-        requests, sha256 = Requests(who, len(names)), _hash_of(mechanism)
-        points = None if self.sticky_km is None else _snapped(mechanism, x)
+            return drawn, np.zeros(0, dtype=bool)
+        points, sha256 = None if self.sticky_km is None else _snapped(mechanism, x), _hash_of(mechanism)
+        batch = Batch(
+            names,
+            Requests(who, len(names)),
+            drawn,
+            cost,
+            self._scale.limit,
+            points,
+            self.sticky_km or 0.0,
+            mechanism.p,
+            callers,
+            ticks,
+        )
         with self._file.transaction(names) as database:
-            number = enrolled(database, mechanism, sha256)
-            state = State.read(database, number)
-            affordable = (self._scale.limit - state.spent) // cost
-            if points is None:
-                draws = held = requests.rank < affordable[who]
-            else:
-                draws, held = redrawn(who, points, affordable, state.points, self.sticky_km or 0.0, mechanism.p)
-            latest = requests.latest(draws)
-            people, counts, rows = requests.totals(draws, latest)
-            ids = [names[person] for person in people.tolist()]
-            packed = repeat(None) if points is None else pack(points[rows])
-            charges = (ids, repeat(number), (counts * cost).tolist(), counts.tolist(), drawn[rows].tolist(), packed)
-            charge(database, zip(*charges, strict=False))
-            if callers is not None:
-                charge_callers(database, through(callers, names, who, draws, cost))
+            outcome = self._book.charge(database, enrolled(database, mechanism, sha256), batch)
         # The transaction has ended: from here on, what is returned is paid for.
-        answers = np.where(latest >= 0, drawn[latest], state.outputs[who])
-        if self.beyond == "refuse":
-            answers[~(draws | held)] = -1
-        return answers.view(type(drawn))
+        return outcome.answers(batch, self.beyond).view(type(drawn)), outcome.late
 
-    def spent(self, user: str | int) -> float:
-        """Return the sum of a person's charges, as the nearest float; 0 for a person who never asked."""
-        return self.budget(user).spent
+    def spent(self, user: str | int, *, time: float | None = None) -> float:
+        """Return the sum of a person's charges that count, as the nearest float; 0 for a person who never asked."""
+        return self.budget(user, time=time).spent
 
-    def remaining(self, user: str | int) -> float:
+    def remaining(self, user: str | int, *, time: float | None = None) -> float:
         """Return what a person may still spend, as the nearest float."""
-        return self.budget(user).remaining
+        return self.budget(user, time=time).remaining
 
-    def budget(self, user: str | int, mechanism: Mechanism | None = None, *, caller: str | None = None) -> Budget:
-        """Return where a person stands: `spent`, `remaining`, `reports` and, given a mechanism, `affordable` reports.
+    def budget(
+        self,
+        user: str | int,
+        mechanism: Mechanism | None = None,
+        *,
+        time: float | None = None,
+        caller: str | None = None,
+    ) -> Budget:
+        """Return where a person stands: `spent`, `remaining`, `reports`, `affordable` reports and `frees_at`.
 
-        With `caller`, only what was charged through that caller counts (see `sample`), so that the answer tells nothing
-        about the reports that the person had through others; what really remains may then be less. A person who never
-        asked has spent nothing.
+        With a window, it is the one that ends at `time` (unix seconds; by default now), or at the person's last draw if
+        that was later. With `caller`, only what was charged through that caller counts (see `sample`), so that the
+        answer tells nothing about the reports that the person had through others; what really remains may then be less.
+        A person who never asked has spent nothing.
         """
         _, (name,) = numbered([user], 1, self._key)
-        return self._scale.budget(*self._file.charged(name, caller), mechanism)
+        found = self._book.standing(self._file.read, name, caller, unix_seconds("time", time))
+        return self._scale.budget(found.units, found.reports, found.frees_at, mechanism)
 
     def affordable(self, mechanism: Mechanism) -> int:
         """Return how many reports of a mechanism `max_epsilon` pays for."""
@@ -216,27 +265,33 @@ class Ledger:
         if self.affordable(mechanism) or _hash_of(mechanism) in self._warned_of:
             return
         self._warned_of.add(_hash_of(mechanism))
+        per = "in all" if self.window is None else f"in {self.window}"
         words = (
             f"No report is affordable: each costs ε = {claimed(mechanism):g}, and nobody may spend more than "
-            f"{self.max_epsilon:g} in all, so every request is refused."
+            f"{self.max_epsilon:g} {per}, so every request is refused."
         )
         if warn is None:
-            warnings.warn(words, stacklevel=3)
+            warnings.warn(words, stacklevel=4)
         else:
             warn(words)
 
-    def users(self) -> pd.DataFrame:
-        """Return one row per person who was charged: `user` (as stored), `reports`, `spent` and `remaining`."""
-        rows = self._file.read("SELECT user, SUM(count), SUM(spent) FROM reports GROUP BY user ORDER BY user")
+    def users(self, *, time: float | None = None) -> pd.DataFrame:
+        """Return one row per person who was charged: `user` (as stored), `reports`, `spent` and `remaining`.
+
+        With a window they are about the one that ends at `time`, see `budget`, and `frees_at` is a column too.
+        """
+        query, values = self._book.everybody(None, unix_seconds("time", time))
+        rows = self._file.read(query, *values)
         epsilon, remaining = self._scale.epsilon, self._scale.remaining
-        return pd.DataFrame(
-            {
-                "user": pd.Series([user for user, _, _ in rows], dtype=object),
-                "reports": pd.Series([count for _, count, _ in rows], dtype=np.int64),
-                "spent": pd.Series([epsilon(units) for _, _, units in rows], dtype=np.float64),
-                "remaining": pd.Series([remaining(units) for _, _, units in rows], dtype=np.float64),
-            }
-        )
+        columns = {
+            "user": pd.Series([user for user, *_ in rows], dtype=object),
+            "reports": pd.Series([count for _, _, count, *_ in rows], dtype=np.int64),
+            "spent": pd.Series([epsilon(units) for _, units, *_ in rows], dtype=np.float64),
+            "remaining": pd.Series([remaining(units) for _, units, *_ in rows], dtype=np.float64),
+        }
+        if self.window is not None:
+            columns["frees_at"] = pd.Series([seconds(frees_at) for *_, frees_at, _ in rows], dtype=np.float64)
+        return pd.DataFrame(columns)
 
     def close(self) -> None:
         """Close the file; the ledger cannot be used afterwards."""
@@ -249,8 +304,18 @@ class Ledger:
         self.close()
 
     def __repr__(self) -> str:
+        given = {"window": self.window, "every": self.every, "beyond": self.beyond}
+        shown = "".join(f", {name}={value!r}" for name, value in given.items() if value is not None)
         sticky = "" if self.sticky_km is None else f", sticky_km={self.sticky_km:g}"
-        return f"Ledger({str(self.path)!r}, max_epsilon={self.max_epsilon:g}, beyond={self.beyond!r}{sticky})"
+        return f"Ledger({str(self.path)!r}, max_epsilon={self.max_epsilon:g}{shown}{sticky})"
+
+    def _ticks(self, times: ArrayLike | None, count: int) -> Ticks | None:
+        if times is None:
+            return None
+        if not self.timed:
+            msg = "`times` are for a ledger that was made with `window` or `every`; this one counts for ever."
+            raise InvalidInputError(msg)
+        return ticks(times, count)
 
 
 def _snapped(mechanism: Mechanism, x: ArrayLike) -> FloatArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import secrets
@@ -10,70 +9,60 @@ import sqlite3
 import stat
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from metricdp._validation import reject
 from metricdp.errors import InvalidInputError
+from metricdp.ledger.lifetime import CALLERS_TABLE, LIFETIME_TABLES
+from metricdp.ledger.terms import Terms, parsed_terms
+from metricdp.ledger.windows import WINDOW_TABLES
 from metricdp.mechanisms.base import Mechanism
 
 __all__ = [
-    "CALLERS_TABLE",
     "LedgerFile",
-    "State",
-    "Terms",
-    "charge",
-    "charge_callers",
     "enrolled",
     "explained",
     "identity",
-    "parsed_terms",
     "refuse_mounted",
     "refuse_other_distance",
     "schema_of",
+    "terms_query",
 ]
 
-_APPLICATION, _SCHEMA = 0x6D647031, 2  # "mdp1" in the file's header tells a ledger from other databases
+# "mdp1" in the file's header tells a ledger from other databases. Ledgers of lifetime sums stay files of schema 2,
+# which earlier versions can use. Those with times have another number, since earlier versions would not keep to them.
+_APPLICATION, _LIFETIME, _SCHEMA = 0x6D647031, 2, 3
 _CREATE = f"""
 PRAGMA journal_mode = WAL;
 PRAGMA application_id = {_APPLICATION};
-PRAGMA user_version = {_SCHEMA};
-CREATE TABLE terms (max_epsilon TEXT NOT NULL, sticky_km TEXT, key_check TEXT, home BLOB);
 CREATE TABLE mechanisms (
     id INTEGER PRIMARY KEY, sha256 TEXT NOT NULL UNIQUE, epsilon TEXT NOT NULL, p TEXT NOT NULL, unit TEXT
 );
-CREATE TABLE reports (
-    user TEXT NOT NULL,
-    mechanism INTEGER NOT NULL REFERENCES mechanisms,
-    spent INTEGER NOT NULL CHECK (spent > 0),
-    count INTEGER NOT NULL CHECK (count > 0),
-    output INTEGER NOT NULL,
-    point BLOB,
-    PRIMARY KEY (user, mechanism)
-) WITHOUT ROWID;
 """
-# Not in the files of earlier versions, which know nothing of it and can use a file that has it. The caller comes first
-# in the key, so that looking up a person takes as long whether or not other callers have reported for them.
-CALLERS_TABLE = """
-CREATE TABLE IF NOT EXISTS callers (
-    caller TEXT NOT NULL,
-    user TEXT NOT NULL,
-    spent INTEGER NOT NULL CHECK (spent > 0),
-    count INTEGER NOT NULL CHECK (count > 0),
-    PRIMARY KEY (caller, user)
-) WITHOUT ROWID
+_CREATE_LIFETIME = f"""
+PRAGMA user_version = {_LIFETIME};
+CREATE TABLE terms (max_epsilon TEXT NOT NULL, sticky_km TEXT, key_check TEXT, home BLOB);
+{LIFETIME_TABLES}
+{CALLERS_TABLE};
 """
+_CREATE_TIMED = f"""
+PRAGMA user_version = {_SCHEMA};
+CREATE TABLE terms (
+    max_epsilon TEXT NOT NULL, sticky_km TEXT, key_check TEXT, home BLOB, window_us INTEGER, every_us INTEGER
+);
+{WINDOW_TABLES}
+"""
+# What the terms of each schema are read by.
+_TERMS = "SELECT max_epsilon, sticky_km, key_check FROM terms"
+_TIMED_TERMS = "SELECT max_epsilon, sticky_km, key_check, window_us, every_us FROM terms"
 # From schema 1, which knew neither where the file belongs nor what distance a mechanism's ε is per.
 _UPGRADE = (
     "ALTER TABLE terms ADD COLUMN home BLOB",
     "ALTER TABLE mechanisms ADD COLUMN unit TEXT",
-    f"PRAGMA user_version = {_SCHEMA}",
+    f"PRAGMA user_version = {_LIFETIME}",
 )
 # FULL: a charge is on the disk before its output is released, so a power cut cannot undo it. When the log is moved into
 # the database is up to `LedgerFile`; once it was, the next transaction cuts it short. 64 MB of cache.
@@ -84,19 +73,6 @@ PRAGMA journal_size_limit = 0;
 PRAGMA temp_store = MEMORY;
 PRAGMA cache_size = -65536;
 CREATE TEMP TABLE batch (code INTEGER PRIMARY KEY, user TEXT NOT NULL);
-"""
-_STATE = """
-SELECT IFNULL((SELECT SUM(spent) FROM reports WHERE user = batch.user), 0), IFNULL(own.output, -1), own.point
-FROM temp.batch LEFT JOIN reports AS own ON own.user = batch.user AND own.mechanism = ? ORDER BY batch.code
-"""
-_CHARGE = """
-INSERT INTO reports (user, mechanism, spent, count, output, point) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (user, mechanism) DO UPDATE SET spent = spent + excluded.spent, count = count + excluded.count,
-    output = excluded.output, point = excluded.point
-"""
-_CHARGE_CALLER = """
-INSERT INTO callers (caller, user, spent, count) VALUES (?, ?, ?, ?)
-ON CONFLICT (caller, user) DO UPDATE SET spent = spent + excluded.spent, count = count + excluded.count
 """
 
 # What the file's header says of it: whose it is, and its schema.
@@ -110,26 +86,6 @@ _PATIENCE_SECONDS = 60.0
 
 # The log is moved into the database once it is longer than this, in bytes.
 _LONG_LOG = 2**22
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What a ledger is made with and cannot change; `key_check` is the hash of the empty text under the key for ids."""
-
-    max_epsilon: float | None
-    sticky_km: float | None
-    key_check: str | None
-
-    def refuse_others(self, wanted: Terms) -> None:
-        """Raise if a caller wants other terms; a caller who names no limit takes them as they are."""
-        if wanted.key_check != self.key_check:
-            rule = "left out" if self.key_check is None else "the one that the ledger was made with"
-            raise reject("user_key", rule, "none" if wanted.key_check is None else "another")
-        for name in ("max_epsilon", "sticky_km"):
-            made, want = getattr(self, name), getattr(wanted, name)
-            as_made = want is None and wanted.max_epsilon is None
-            if want != made and not as_made:
-                raise reject(name, f"{made}, which the ledger was made with", want)
 
 
 class LedgerFile:
@@ -154,24 +110,13 @@ class LedgerFile:
         except BaseException:
             self.close()
             raise
-        assert terms.max_epsilon is not None
-        self.max_epsilon, self.sticky_km = terms.max_epsilon, terms.sticky_km
+        self.terms = terms
         _FILES.add(self)
 
-    def read(self, query: str, *values: str) -> list[Any]:
+    def read(self, query: str, *values: object) -> list[Any]:
         """Return the rows that a query finds."""
         with self.lock, explained(self.path):
             return self._connected().execute(query, values).fetchall()
-
-    def charged(self, user: str, caller: str | None = None) -> tuple[int, int]:
-        """Return the units and the reports that a person was charged for: in all, or through one caller."""
-        if caller is None:
-            rows = self.read("SELECT SUM(spent), SUM(count) FROM reports WHERE user = ?", user)
-        else:
-            query = "SELECT SUM(spent), SUM(count) FROM callers WHERE caller = ? AND user = ?"
-            rows = self.read(query, caller, user)
-        ((units, reports),) = rows
-        return units or 0, reports or 0
 
     @contextmanager
     def transaction(self, names: list[str]) -> Iterator[sqlite3.Connection]:
@@ -260,7 +205,9 @@ class LedgerFile:
 
     def _add_callers(self) -> None:
         """Add the table of callers to a file of an earlier version."""
-        if not self.read("SELECT 1 FROM sqlite_master WHERE name = 'callers'"):
+        if self._marks() == (_APPLICATION, _LIFETIME) and not self.read(
+            "SELECT 1 FROM sqlite_master WHERE name = 'callers'"
+        ):
             with self._writing() as database:
                 database.execute(CALLERS_TABLE)
 
@@ -269,9 +216,10 @@ class LedgerFile:
         return application, schema
 
     def _terms(self) -> Terms:
-        if self._marks() != (_APPLICATION, _SCHEMA):
+        application, schema = self._marks()
+        if application != _APPLICATION or schema not in (_LIFETIME, _SCHEMA):
             raise _not_a_ledger(self.path)
-        return parsed_terms(self.path, self.read("SELECT max_epsilon, sticky_km, key_check FROM terms"))
+        return parsed_terms(self.path, self.read(terms_query(schema)))
 
 
 def schema_of(path: Path, database: sqlite3.Connection) -> int:
@@ -282,23 +230,14 @@ def schema_of(path: Path, database: sqlite3.Connection) -> int:
     return int(schema)
 
 
+def terms_query(schema: int) -> str:
+    """Return the query for the terms of a ledger."""
+    return _TIMED_TERMS if schema == _SCHEMA else _TERMS
+
+
 def _not_a_ledger(path: Path) -> InvalidInputError:
-    msg = f"{str(path)!r} is not a metricdp ledger of format {_SCHEMA}; it is another database."
+    msg = f"{str(path)!r} is not a metricdp ledger of format {_SCHEMA} or earlier; it is another database."
     return InvalidInputError(msg)
-
-
-def parsed_terms(path: Path, rows: list[Any]) -> Terms:
-    """Return the terms that a file holds; raise if they are none."""
-    try:
-        ((limit, radius, check),) = rows
-        terms = Terms(float(limit), None if radius is None else float(radius), check)
-        sound = 0 < float(limit) < math.inf and (radius is None or 0 <= float(radius) < math.inf)
-    except (TypeError, ValueError, OverflowError):
-        sound = False
-    if not sound:
-        msg = f"{str(path)!r} is not a metricdp ledger that can be read: its terms are damaged."
-        raise InvalidInputError(msg)
-    return terms
 
 
 def identity(path: Path) -> tuple[int, int]:
@@ -339,11 +278,12 @@ def _make(path: Path, terms: Terms) -> None:
     os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     try:
         with explained(path), closing(sqlite3.connect(aside, isolation_level=None)) as database:
-            database.executescript(_CREATE)
-            database.execute(CALLERS_TABLE)
+            database.executescript(_CREATE + (_CREATE_TIMED if terms.timed else _CREATE_LIFETIME))
             radius = None if terms.sticky_km is None else repr(terms.sticky_km)
             values = (repr(terms.max_epsilon), radius, terms.key_check, os.fsencode(path))
-            database.execute("INSERT INTO terms VALUES (?, ?, ?, ?)", values)
+            spans = (terms.window, terms.every) if terms.timed else ()
+            marks = ", ".join("?" * len(values + spans))
+            database.execute(f"INSERT INTO terms VALUES ({marks})", values + spans)  # noqa: S608 - marks only
         with suppress(FileExistsError):
             path.hardlink_to(aside)
     finally:
@@ -408,21 +348,6 @@ def explained(path: Path) -> Iterator[None]:
         raise OSError(msg) from error
 
 
-@dataclass(frozen=True)
-class State:
-    """Where the persons of a batch stand: units spent in all; last output (-1: none) and point from one mechanism."""
-
-    spent: NDArray[np.int64]
-    outputs: NDArray[np.int64]
-    points: Sequence[bytes | None]
-
-    @classmethod
-    def read(cls, database: sqlite3.Connection, mechanism: int) -> State:
-        """Return the state of the batch that the transaction was begun with, in its order."""
-        spent, outputs, points = zip(*database.execute(_STATE, (mechanism,)), strict=True)
-        return cls(np.array(spent, dtype=np.int64), np.array(outputs, dtype=np.int64), points)
-
-
 def enrolled(database: sqlite3.Connection, mechanism: Mechanism, sha256: str) -> int:
     """Return the ledger's number for a mechanism, a new one if need be.
 
@@ -457,16 +382,6 @@ def refuse_other_distance(mechanism: Mechanism, others: Iterable[tuple[str, str 
 def _measure(mechanism: Mechanism) -> tuple[str, str]:
     """Return p, and what ε is per, as a ledger writes them."""
     return repr(float(mechanism.p)), "own" if mechanism.projection is None else "ground"
-
-
-def charge_callers(database: sqlite3.Connection, rows: Iterable[tuple[str, str, int, int]]) -> None:
-    """Add (caller, user, spent, count) to what persons have had through callers."""
-    database.executemany(_CHARGE_CALLER, rows)
-
-
-def charge(database: sqlite3.Connection, rows: Iterable[tuple[Any, ...]]) -> None:
-    """Add (user, mechanism, spent, count, output, point) to what persons have had from mechanisms."""
-    database.executemany(_CHARGE, rows)
 
 
 # SQLite's locks belong to a process, and its bookkeeping of them would be inherited without the locks. So connections

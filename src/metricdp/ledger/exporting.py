@@ -7,6 +7,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterator
+from itertools import compress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,12 +18,22 @@ from metricdp._atomic import atomic_file
 from metricdp._validation import reject
 from metricdp.errors import InvalidInputError
 from metricdp.ledger.reading import LedgerView, read_ledger
+from metricdp.ledger.times import unix_seconds
 from metricdp.mechanisms.base import Mechanism
 
-__all__ = ["COLUMNS", "ENDINGS", "LAST_OUTPUT", "export_ledger", "harmless_in_spreadsheets"]
+__all__ = ["COLUMNS", "ENDINGS", "FREES_AT", "LAST_OUTPUT", "export_ledger", "harmless_in_spreadsheets"]
 
 COLUMNS = ("user", "spent", "remaining", "reports")
-LAST_OUTPUT = "last_output"
+FREES_AT, LAST_OUTPUT = "frees_at", "last_output"
+
+# All columns that there may be, in the order of `LedgerView.people`.
+_TYPES = dict(
+    zip(
+        (*COLUMNS, FREES_AT, LAST_OUTPUT),
+        (pa.string(), pa.float64(), pa.float64(), pa.int64(), pa.float64(), pa.int64()),
+        strict=True,
+    )
+)
 
 _ROWS_AT_ONCE = 50_000
 
@@ -38,8 +49,12 @@ def export_ledger(
     *,
     last_output_of: Mechanism | None = None,
     overwrite: bool = False,
+    time: float | None = None,
 ) -> int:
     """Write what each person has spent to a file that only its owner may read; return how many people there are.
+
+    Of a ledger with a window, it is what counts at `time` (or at the person's last draw if that was later), and
+    `frees_at` says when the first of these charges stops counting.
 
     Parameters
     ----------
@@ -53,7 +68,10 @@ def export_ledger(
         points that a ledger with `sticky_km` holds are never exported.
     overwrite : bool
         Replace an existing file.
+    time : float, optional
+        Unix seconds; by default now.
     """
+    now = unix_seconds("time", time)
     place = Path(target)
     write = ENDINGS.get(place.suffix.casefold())
     if write is None:
@@ -63,16 +81,17 @@ def export_ledger(
         raise InvalidInputError(msg)
     if place.exists() and place.samefile(path):
         raise reject("target", "another file than the ledger", repr(str(place)))
-    names = COLUMNS if last_output_of is None else (*COLUMNS, LAST_OUTPUT)
 
     def work(view: LedgerView) -> int:
         count = 0
+        chosen = (True,) * len(COLUMNS) + (view.terms.window is not None, last_output_of is not None)
+        names = tuple(compress(_TYPES, chosen))
 
         def counted() -> Iterator[Rows]:
             nonlocal count
             for rows in view.people(_ROWS_AT_ONCE, last_output_of):
                 count += len(rows)
-                yield [row[: len(names)] for row in rows]
+                yield [tuple(compress(row, chosen)) for row in rows]
 
         with atomic_file(place, private=True) as stream:
             write(stream, names, counted())
@@ -80,7 +99,7 @@ def export_ledger(
                 raise OSError  # read again, see `read_ledger`
         return count
 
-    return read_ledger(path, work)
+    return read_ledger(path, work, now=now)
 
 
 def harmless_in_spreadsheets(user: str) -> str:
@@ -112,16 +131,13 @@ def _write_csv(stream: BinaryIO, names: tuple[str, ...], chunks: Iterator[Rows])
 
 
 def _write_parquet(stream: BinaryIO, names: tuple[str, ...], chunks: Iterator[Rows]) -> None:
-    types = dict(
-        zip((*COLUMNS, LAST_OUTPUT), (pa.string(), pa.float64(), pa.float64(), pa.int64(), pa.int64()), strict=True)
-    )
-    schema = pa.schema([(name, types[name]) for name in names])
+    schema = pa.schema([(name, _TYPES[name]) for name in names])
     with pq.ParquetWriter(stream, schema) as writer:
         for rows in chunks:
             columns = zip(*rows, strict=True)
             writer.write_table(
                 pa.table(
-                    [pa.array(column, types[name]) for name, column in zip(names, columns, strict=True)], schema=schema
+                    [pa.array(column, _TYPES[name]) for name, column in zip(names, columns, strict=True)], schema=schema
                 )
             )
 

@@ -16,6 +16,8 @@ class LedgerOptions:
 
     path: Path
     max_epsilon: float | None = None
+    window: str | None = None
+    every: str | None = None
     beyond: str = "refuse"
     sticky_km: float | None = None
     user_key: bytes | None = field(default=None, repr=False)

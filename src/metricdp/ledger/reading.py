@@ -20,15 +20,17 @@ from metricdp.files.reading import content_hash
 from metricdp.ledger.batch import keyed, numbered
 from metricdp.ledger.database import (
     LedgerFile,
-    Terms,
     explained,
     identity,
-    parsed_terms,
     refuse_mounted,
     refuse_other_distance,
     schema_of,
+    terms_query,
 )
+from metricdp.ledger.terms import Terms, parsed_terms
+from metricdp.ledger.times import clock, seconds
 from metricdp.ledger.units import Budget, Scale
+from metricdp.ledger.windows import book_of
 from metricdp.mechanisms.base import Mechanism
 
 __all__ = ["Enrolled", "LedgerView", "declare_moved", "read_ledger"]
@@ -44,16 +46,14 @@ PRAGMA query_only = ON; PRAGMA trusted_schema = OFF; PRAGMA ignore_check_constra
 PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY;
 """
 
-_TABLES = {"terms", "mechanisms", "reports"}
-_UNSOUND = """
-SELECT 1 FROM reports WHERE typeof(user) != 'text' OR typeof(spent) != 'integer' OR typeof(count) != 'integer'
-    OR typeof(output) != 'integer' OR spent <= 0 OR count <= 0 LIMIT 1
-"""
 # Columns that are computed whenever they are read, from whatever the maker of the file liked.
 _COMPUTED = """
 SELECT 1 FROM sqlite_master AS found, pragma_table_xinfo(found.name) AS col
 WHERE found.type = 'table' AND col.hidden != 0 LIMIT 1
 """
+
+
+_FOREIGN = "it does not hold the tables of a ledger and nothing else"
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,12 @@ class LedgerView:
     path : the file.
     terms : what it was made with.
     home : the path at which it belongs; None if it does not say.
+    now : the moment at which windows end, in ticks.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, now: int | None = None) -> None:
         self.path = path
+        self.now = clock() if now is None else now
         refuse_mounted(path)
         self._before = _state(path)
         # Without a log nobody has the file open. A connection that knows of the log would make one and leave it there.
@@ -108,7 +110,9 @@ class LedgerView:
             self._database.execute("BEGIN")  # all that is read is of one moment
             self._schema = schema_of(self.path, self._database)
             self._refuse_foreign_objects()
-        self.terms = parsed_terms(self.path, self._read("SELECT max_epsilon, sticky_km, key_check FROM terms"))
+        self.terms = parsed_terms(self.path, self._read(terms_query(self._schema)))
+        self._book = book_of(self.terms)
+        self._refuse_missing_tables()
         home = None if self._schema == 1 else self._read("SELECT home FROM terms")[0][0]
         self.home = os.fsdecode(home) if isinstance(home, bytes) else None
         assert self.terms.max_epsilon is not None
@@ -133,46 +137,53 @@ class LedgerView:
         if mechanism is not None:
             refuse_other_distance(mechanism, ((repr(one.p), one.unit) for one in self.mechanisms()))
         _, (name,) = numbered([user], 1, user_key)
-        ((units, reports),) = self._read("SELECT SUM(spent), SUM(count) FROM reports WHERE user = ?", name)
-        return self._scale.budget(self._whole(units or 0), self._whole(reports or 0), mechanism)
+        found = self._book.standing(self._read, name, None, self.now)
+        frees_at = None if found.frees_at is None else self._whole(found.frees_at)
+        return self._scale.budget(self._whole(found.units), self._whole(found.reports), frees_at, mechanism)
 
     def mechanisms(self) -> list[Enrolled]:
         """Return the mechanisms that people have had reports from."""
         self._require_sound()
         unit = "NULL" if self._schema == 1 else "unit"
         known = self._read(f"SELECT id, sha256, epsilon, p, {unit} FROM mechanisms ORDER BY id")  # noqa: S608 - our own words
-        charged = self._read("SELECT mechanism, COUNT(*), SUM(count), SUM(spent) FROM reports GROUP BY mechanism")
+        charged = self._read(self._book.by_mechanism)
         sums = {number: rest for number, *rest in charged}
         return [self._enrolled(row[1:], sums.get(row[0], (0, 0, 0))) for row in known]
 
     def spent(self) -> NDArray[np.float64]:
-        """Return what each person has spent, in increasing order."""
+        """Return what each person has spent that counts, in increasing order."""
         self._require_sound()
-        rows = self._read("SELECT SUM(spent) FROM reports GROUP BY user")
-        units = np.sort(np.fromiter((row[0] for row in rows), np.int64, len(rows)))
-        values, places = np.unique(units, return_inverse=True)
-        epsilons = np.array([self._scale.epsilon(value) for value in values.tolist()], dtype=np.float64)
+        query, values = self._book.everybody(None, self.now)
+        rows = self._read(query, *values)
+        units = np.sort(np.fromiter((row[1] for row in rows), np.int64, len(rows)))
+        different, places = np.unique(units, return_inverse=True)
+        epsilons = np.array([self._scale.epsilon(value) for value in different.tolist()], dtype=np.float64)
         return epsilons[places]
+
+    def frees_at(self) -> float | None:
+        """Return when the first of all charges that count stops counting, in unix seconds."""
+        query, values = self._book.everybody(None, self.now)
+        return seconds(min((row[3] for row in self._read(query, *values) if row[3] is not None), default=None))
 
     def people(
         self, rows_at_once: int, last_output_of: Mechanism | None = None
-    ) -> Iterator[list[tuple[str, float, float, int, int | None]]]:
-        """Yield lists of (person as stored, spent, remaining, reports, last output), in the order of ids.
+    ) -> Iterator[list[tuple[str, float, float, int, float | None, int | None]]]:
+        """Yield lists of (person as stored, spent, remaining, reports, frees at, last output), in the order of ids.
 
         The last output is that of the mechanism `last_output_of`, None for people who had none from it.
         """
         self._require_sound()
         sha256 = None if last_output_of is None else content_hash(last_output_of)
         numbers = self._read("SELECT id FROM mechanisms WHERE sha256 = ?", sha256)
-        query = (
-            "SELECT user, SUM(spent), SUM(count), MAX(CASE WHEN mechanism = ? THEN output END) "
-            "FROM reports GROUP BY user ORDER BY user"
-        )
+        query, values = self._book.everybody(numbers[0][0] if numbers else None, self.now)
         epsilon, remaining = self._scale.epsilon, self._scale.remaining
         with explained(self.path), closing(self._database.cursor()) as cursor:
-            cursor.execute(query, (numbers[0][0] if numbers else None,))
+            cursor.execute(query, values)
             while rows := cursor.fetchmany(rows_at_once):
-                yield [(user, epsilon(units), remaining(units), count, last) for user, units, count, last in rows]
+                yield [
+                    (user, epsilon(units), remaining(units), count, seconds(frees_at), last)
+                    for user, units, count, frees_at, last in rows
+                ]
 
     def _read(self, query: str, *values: object) -> list[Any]:
         with explained(self.path):
@@ -183,23 +194,30 @@ class LedgerView:
         found = self._database.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
         tables = {name for kind, name, sql in found if kind == "table" and str(sql).startswith("CREATE TABLE")}
         others = [kind for kind, name, _ in found if kind != "index" and name not in tables]
-        if others or not tables >= _TABLES or self._database.execute(_COMPUTED).fetchone():
-            raise self._damaged("it does not hold the tables of a ledger and nothing else")
+        if others or "terms" not in tables or self._database.execute(_COMPUTED).fetchone():
+            raise self._damaged(_FOREIGN)
+        self._tables = tables
+
+    def _refuse_missing_tables(self) -> None:
+        if not self._tables >= self._book.tables:
+            raise self._damaged(_FOREIGN)
 
     def _require_sound(self) -> None:
         # Finds pages that are used twice, by which a small file would have endless rows.
         if self._read("PRAGMA quick_check(1)") != [("ok",)]:
             raise self._damaged("its pages are damaged")
-        if self._read(_UNSOUND):
+        if any(self._read(query) for query in self._book.unsound):
             raise self._damaged("there are charges that no ledger writes")
 
     def _enrolled(self, row: tuple[Any, ...], sums: Sequence[Any]) -> Enrolled:
         sha256, epsilon, p, unit = row
-        people, reports, units = map(self._whole, sums)
         try:
             cost, order = positive("epsilon", epsilon), norm_order(p)
         except InvalidInputError:
             raise self._damaged("one of its mechanisms is none") from None
+        people, reports = map(self._whole, sums[:2])
+        # With windows there is no sum: it would not fit into 64 bits some day.
+        units = reports * self._scale.cost(cost) if self.terms.timed else self._whole(sums[2])
         hexadecimal = isinstance(sha256, str) and re.fullmatch("[0-9a-f]{64}", sha256) is not None
         if not (hexadecimal and unit in (None, "own", "ground")):
             raise self._damaged("one of its mechanisms is none")
@@ -216,8 +234,10 @@ class LedgerView:
         return InvalidInputError(f"{str(self.path)!r} is not a metricdp ledger that can be read: {reason}.")
 
 
-def read_ledger(path: str | os.PathLike[str], work: Callable[[LedgerView], T]) -> T:
+def read_ledger(path: str | os.PathLike[str], work: Callable[[LedgerView], T], *, now: int | None = None) -> T:
     """Return what `work` makes of a ledger, which is not changed, locked or claimed by being looked at.
+
+    `now` is the moment at which windows end, in ticks; by default the clock's.
 
     A ledger that is in use is read through its log, as of one moment, while others go on writing. One that nobody uses
     is read as it lies there, without making a log, and once more if it turns out that somebody began to write. `work`
@@ -232,7 +252,7 @@ def read_ledger(path: str | os.PathLike[str], work: Callable[[LedgerView], T]) -
     """
     resolved = Path(path).resolve(strict=True)
     for _ in range(_TRIES):
-        with closing(LedgerView(resolved)) as view:
+        with closing(LedgerView(resolved, now)) as view:
             try:
                 answer = work(view)
             except (InvalidInputError, OSError):

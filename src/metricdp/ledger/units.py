@@ -8,6 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from metricdp._validation import reject
+from metricdp.ledger.times import seconds
 from metricdp.mechanisms.base import Mechanism
 
 __all__ = ["Budget", "Scale", "claimed"]
@@ -23,12 +24,16 @@ class Budget:
     spent, remaining : ε that was charged, and what is left of the limit, as the nearest floats.
     reports : how many reports were charged.
     affordable : how many more reports of a mechanism the rest pays for; None if no mechanism was named.
+    frees_at : when the first of these charges stops counting, in unix seconds; None without a window or charges.
+
+    In a ledger with a window all of them are about the window that ends now.
     """
 
     spent: float
     remaining: float
     reports: int
     affordable: int | None = None
+    frees_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -56,10 +61,12 @@ class Scale:
         """Return what is left of the limit for somebody who has spent so many units."""
         return self.epsilon(max(self.limit - units, 0))
 
-    def budget(self, units: int, reports: int, mechanism: Mechanism | None = None) -> Budget:
+    def budget(
+        self, units: int, reports: int, frees_at: int | None = None, mechanism: Mechanism | None = None
+    ) -> Budget:
         """Return where somebody stands who has spent so many units on so many reports."""
         affordable = None if mechanism is None else max(self.limit - units, 0) // self.cost(claimed(mechanism))
-        return Budget(self.epsilon(units), self.remaining(units), reports, affordable)
+        return Budget(self.epsilon(units), self.remaining(units), reports, affordable, seconds(frees_at))
 
 
 def claimed(mechanism: Mechanism) -> float:

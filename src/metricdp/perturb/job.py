@@ -25,7 +25,7 @@ from metricdp.perturb import limits
 from metricdp.perturb.chunks import rechunked
 from metricdp.perturb.copying import suspicion, value_type
 from metricdp.perturb.formats import STANDARD, Sink, SinkKind, Source, open_source, sink_kind
-from metricdp.perturb.kernel import Perturbation
+from metricdp.perturb.kernel import LATE, Perturbation
 from metricdp.perturb.options import Options
 from metricdp.perturb.parts import Parts, read_part
 from metricdp.perturb.remote import describe_url, exists_url, is_url, located, shown, whole_url
@@ -57,8 +57,8 @@ class Job:
             sampler=None if ledger is None else _charged(ledger, mechanism),
         )
         self.points = self.perturbation.columns.names
-        users = () if options.user_column is None else (options.user_column,)
-        wanted = dict.fromkeys((*self.perturbation.copy, *users))
+        _require_times(options, ledger)
+        wanted = dict.fromkeys((*self.perturbation.copy, *options.charged))
         self.others = tuple(name for name in wanted if name not in self.points)
         self.given = source.selected(self.points, self.others)
         self.schema = self.perturbation.schema(self.given)
@@ -334,10 +334,26 @@ def _kept(kind: pa.DataType) -> pa.DataType | None:
 
 
 def _charged(ledger: Ledger, mechanism: Mechanism) -> Any:
-    def sample(points: FloatArray, users: Any) -> Any:
-        return ledger.sample(mechanism, users, points)
+    def sample(points: FloatArray, users: Any, times: Any = None) -> Any:
+        if times is None:
+            return ledger.sample(mechanism, users, points)
+        answers, late = ledger.answer(mechanism, users, points, times=times)
+        answers[late] = LATE
+        return answers
 
     return sample
+
+
+def _require_times(options: Options, ledger: Ledger | None) -> None:
+    """Refuse a ledger with times if no column has any: the clock says when a file is read, not when it was written."""
+    if ledger is None:
+        return
+    if ledger.timed and options.time_column is None:
+        msg = "A `ledger` with a window or a schedule needs `time_column`, the column that says when each row was."
+        raise InvalidInputError(msg)
+    if options.time_column is not None and not ledger.timed:
+        msg = "`time_column` is for a `ledger` that was made with `window` or `every`; this one counts for ever."
+        raise InvalidInputError(msg)
 
 
 class _End:

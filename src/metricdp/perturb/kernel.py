@@ -32,22 +32,28 @@ from metricdp.perturb.copying import (
     without_nested,
 )
 from metricdp.perturb.geometries import Mask, reference_system
+from metricdp.perturb.moments import moments_of
 from metricdp.perturb.nested import leaves_of, reached, with_leaves
 from metricdp.perturb.options import Options
 from metricdp.perturb.points import column_of, points_of, require_sound
 from metricdp.perturb.reports import GEOMETRY, CoordinateColumns, Reports, reports_of
 from metricdp.perturb.summary import Counts, Watch, python_warning
 
-__all__ = ["Perturbation", "Sampler", "perturb_batch", "perturb_stream"]
+__all__ = ["LATE", "Perturbation", "Sampler", "perturb_batch", "perturb_stream"]
 
 TRUE = "true_"
+
+# What a sampler answers where a row's time lies before that of its user's last draw.
+LATE = -2
 
 
 class Sampler(Protocol):
     """Draws in the mechanism's place and keeps people within their budgets, as a ledger does."""
 
-    def __call__(self, points: FloatArray, users: NDArray[Any]) -> NDArray[np.integer[Any]]:
-        """Return the number of an output for each point, -1 where the budget of its user is spent."""
+    def __call__(
+        self, points: FloatArray, users: NDArray[Any], times: NDArray[Any] | None = None
+    ) -> NDArray[np.integer[Any]]:
+        """Return the number of an output for each point, -1 where its user's budget is spent, `LATE` for its time."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,8 @@ class Perturbation:
             raise InvalidInputError("`user_column` says whose budget is spent, which needs a `ledger`.")
         if self.sampler is not None and self.options.user_column is None:
             raise InvalidInputError("A `ledger` needs `user_column`, the column that says whose point it is.")
+        if self.sampler is None and self.options.time_column is not None:
+            raise InvalidInputError("`time_column` says when a budget is spent, which needs a `ledger`.")
 
     @classmethod
     def of(
@@ -112,8 +120,9 @@ class Perturbation:
             system=reference_system(schema, points.names[0]) if points.geometry else None,
             sampler=sampler,
         )
-        if chosen.user_column is not None:
-            require_column("user_column", schema.names, chosen.user_column)
+        for parameter in ("user_column", "time_column"):
+            if (name := getattr(chosen, parameter)) is not None:
+                require_column(parameter, schema.names, name)
         return replace(general, copying=copied_columns(schema, points, chosen.copy, taken=general._own_names))
 
     @property
@@ -178,9 +187,11 @@ class Perturbation:
             rows, plane = rows[~outside], plane[~outside]
         # Clamped here, so that `sample` does not warn besides: `Watch` does so once for all batches.
         plane = self.mechanism.clamp(plane)
-        kept, refused = self._reports.keep(self._sample(plane, batch, rows, first_row), rows, len(batch))
+        sampled = self._sample(plane, batch, rows, first_row)
+        late = 0 if self.options.time_column is None else int((sampled == LATE).sum())
+        kept, refused = self._reports.keep(sampled, rows, len(batch))
         answer = self._answer(batch, kept, None if not drop.any() else ~drop)
-        return answer, replace(counts, rows_out=len(answer), refused=refused)
+        return answer, replace(counts, rows_out=len(answer), refused=refused - late, late=late)
 
     def place(self, drawn: pa.RecordBatch) -> pa.RecordBatch:
         """Replace the indices that `draw` returned by ids, names and coordinates of the outputs."""
@@ -201,9 +212,12 @@ class Perturbation:
 
     def _others(self, schema: pa.Schema) -> list[str]:
         """Return the columns whose values are needed and may be long."""
-        users = () if self.options.user_column is None else (self.options.user_column,)
         points = self.columns.names if self.options.keep_input else ()
-        return [name for name in dict.fromkeys((*self.copy, *users, *points)) if schema.get_field_index(name) >= 0]
+        return [
+            name
+            for name in dict.fromkeys((*self.copy, *self.options.charged, *points))
+            if schema.get_field_index(name) >= 0
+        ]
 
     @cached_property
     def _metadata(self) -> dict[str, str] | None:
@@ -269,7 +283,10 @@ class Perturbation:
         if missing.any():
             got = f"null in {int(missing.sum()):,} rows, the first of them row {first_row + missing.argmax() + 1:,}"
             raise reject(name, "somebody in every row with a point", got)
-        return np.asarray(self.sampler(plane, column.take(pa.array(rows)).to_numpy(zero_copy_only=False)))
+        users = column.take(pa.array(rows)).to_numpy(zero_copy_only=False)
+        if self.options.time_column is None:
+            return np.asarray(self.sampler(plane, users))
+        return np.asarray(self.sampler(plane, users, moments_of(batch, self.options.time_column, rows, first_row)))
 
     def _answer(self, batch: pa.RecordBatch, drawn: list[pa.Array], keep: Mask | None) -> pa.RecordBatch:
         arrays = [*drawn, *(self._copied(batch, name) for name in self.copy)]

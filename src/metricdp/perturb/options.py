@@ -31,6 +31,9 @@ class Options:
         Copy the true coordinates, under names that begin with `true_`. The output is then not private.
     user_column : str, optional
         Who each row belongs to, for a ledger. Only files and folders can be perturbed with a ledger.
+    time_column : str, optional
+        When each row was, for a ledger with a window or a schedule: unix seconds, or timestamps, which are UTC if they
+        have no zone. The rows of one person must be in the order of their times.
     encoding : str, optional
         Encoding of text files, such as "utf-16-le", "latin-1" or "cp1252"; by default UTF-8. A byte order mark counts
         for more. Only for files and folders; what is written is always UTF-8.
@@ -44,6 +47,7 @@ class Options:
     outside: str = "clamp"
     keep_input: bool = False
     user_column: str | None = None
+    time_column: str | None = None
     encoding: str | None = None
 
     def __post_init__(self) -> None:
@@ -64,13 +68,17 @@ class Options:
     @property
     def others(self) -> bool:
         """Whether other columns than the point's are needed."""
-        return bool(self.copy) or self.user_column is not None
+        return bool(self.copy) or bool(self.charged)
+
+    @property
+    def charged(self) -> tuple[str, ...]:
+        """The columns that a ledger needs."""
+        return tuple(name for name in (self.user_column, self.time_column) if name is not None)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The columns that are named."""
-        named = (*(self.columns or ()), *(() if isinstance(self.copy, str) else self.copy), self.user_column)
-        return tuple(name for name in named if name is not None)
+        return (*(self.columns or ()), *(() if isinstance(self.copy, str) else self.copy), *self.charged)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options as JSON would give them back."""

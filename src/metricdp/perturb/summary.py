@@ -24,6 +24,7 @@ class Counts:
     outside : points outside the box, clamped or dropped as the options say.
     not_finite : rows dropped because a coordinate was NaN or infinite.
     refused : rows without an output because the budget of their person was spent.
+    late : rows without an output because their time lies before that of their person's last draw.
     swapped : points outside the box that would be inside if their two coordinates were exchanged; counted only in
         batches of which more than half lies outside.
     """
@@ -35,6 +36,7 @@ class Counts:
     not_finite: int = 0
     refused: int = 0
     swapped: int = 0
+    late: int = 0
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(a + b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)))
