@@ -127,7 +127,7 @@ def test_plain_data_is_json():
     data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert list(data) == [
         "epsilon", "promise", "radius", "ratio", "distance_unit", "report_distance_95_without_privacy", "loss_unit",
-        "loss_without_privacy", "loss_of_uniform_choice", "method", "exact", "table",
+        "loss_without_privacy", "loss_of_uniform_choice", "method", "exact", "error", "reports", "table",
     ]  # fmt: skip
     assert list(data["table"][0]) == COLUMNS
 
@@ -184,3 +184,47 @@ def test_a_picture_of_unknown_kind_is_refused(tmp_path):
     with pytest.raises(mdp.InvalidInputError, match=r"`path` must be a file that ends in one of .*\.png"):
         mdp.choose_epsilon(random_problem(0), 1.0, method="em").plot(tmp_path / "a.exe")
     assert not list(tmp_path.iterdir())
+
+
+# By how far off an adversary still is
+
+
+@pytest.mark.parametrize("reports", [1, 4])
+def test_an_adversary_is_kept_off(reports):
+    problem = random_problem(2, n_records=40, n_outputs=4)
+    found = mdp.choose_epsilon(problem, error_km=1.0, reports=reports, method="em")
+    (chosen,) = (row for row in found.table.itertuples() if row.chosen)
+    seen = mdp.attack(mdp.fit(problem, found.epsilon, "em"), problem, reports, draws=2000)
+    assert seen.error_least >= 1.0
+    assert chosen.inference_error == pytest.approx(seen.error, rel=0.03)
+    more = mdp.attack(mdp.fit(problem, 1.06 * found.epsilon, "em"), problem, reports, draws=2000)
+    assert more.error < 1.03  # a larger ε would not do, or hardly
+    assert found.table["inference_error"].is_monotonic_decreasing
+    assert found.radius * found.epsilon <= 1
+    assert "still at least 1 off on average" in found.against
+    assert "adversary" in found._repr_html_()
+    assert found.to_dict()["reports"] == reports
+
+
+def test_more_reports_need_a_smaller_epsilon():
+    problem = random_problem(2, n_records=40, n_outputs=4)
+    one, four = (mdp.choose_epsilon(problem, error_km=1.0, reports=n, method="em").epsilon for n in (1, 4))
+    assert four < 0.7 * one
+
+
+def test_an_adversary_cannot_be_kept_further_off_than_without_any_report():
+    problem = random_problem(2, n_records=40, n_outputs=4)
+    with pytest.raises(mdp.InvalidInputError, match="`error_km` of 9 is out of reach: who has seen no report at all"):
+        mdp.choose_epsilon(problem, error_km=9.0, method="em")
+    with pytest.raises(mdp.InvalidInputError, match="`error_km` must be a positive finite number"):
+        mdp.choose_epsilon(problem, error_km=-1.0)
+    with pytest.raises(mdp.InvalidInputError, match="leave out `radius_km` and `ratio`"):
+        mdp.choose_epsilon(problem, 0.5, error_km=1.0)
+    with pytest.raises(mdp.InvalidInputError, match="`reports` is about `error_km`"):
+        mdp.choose_epsilon(problem, 0.5, reports=3)
+
+
+def test_an_error_that_every_epsilon_keeps_is_no_choice():
+    problem = random_problem(2, n_records=40, n_outputs=2)  # two outputs never tell forty places apart
+    with pytest.raises(mdp.InvalidInputError, match=r"every ε .* is at least 0\.1 off; take another `error_km`"):
+        mdp.choose_epsilon(problem, error_km=0.1, method="em")

@@ -27,7 +27,8 @@ from metricdp.problem import Problem
 __all__ = ["compare"]
 
 _COLUMNS = (
-    "method", "epsilon", "loss", "gap", "certified", "violation_ratio", "max_ratio", "seconds", "lower_bound", "error",
+    "method", "epsilon", "loss", "gap", "certified", "violation_ratio", "max_ratio", "inference_error", "seconds",
+    "lower_bound", "error",
 )  # fmt: skip
 # What a result has beside its columns.
 _BEHIND = ("ppr", "certificate")
@@ -49,7 +50,9 @@ def compare(
 
     Columns: `loss`; `gap`, by which share the loss exceeds the tight lower bound that no private mechanism
     can beat; `certified`, whether it was proved private at this ε; `violation_ratio` and `max_ratio` of an audit at
-    zero tolerance; `seconds` of the fit; `lower_bound`; `error`, the reason where a method does not apply or failed.
+    zero tolerance; `inference_error`, how far off an adversary is on average after one report, who knows the mechanism
+    and the prior (see `attack`), in true km where there is a projection; `seconds` of the fit; `lower_bound`; `error`,
+    the reason where a method does not apply or failed.
 
     The answer is a `pandas.DataFrame` that a notebook shows as a table of losses. Its `certificates` hold, by
     (method, ε), what was proved or the worst pair found, its `ratios` the distribution of likelihood ratios.

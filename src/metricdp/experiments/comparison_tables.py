@@ -12,7 +12,7 @@ from rich.text import Text
 
 from metricdp._cards import Strong, html_table, visible
 
-__all__ = ["html_losses", "markdown_table", "rich_table"]
+__all__ = ["error_table", "html_losses", "markdown_table", "rich_table"]
 
 _NOTHING = "–"
 
@@ -49,6 +49,18 @@ def rich_table(frame: pd.DataFrame, title: str) -> Table:
         table.add_row(Text(visible(line.method)), *losses, private, *line.worst)
     table.add_section()
     table.add_row("lower bound", *_bounds(frame))
+    return table
+
+
+def error_table(frame: pd.DataFrame, title: str) -> Table:
+    """Return how far off an adversary is after one report: a row per method, a column per ε."""
+    table = Table(title=title)
+    table.add_column("method")
+    for head in _heads(frame):
+        table.add_column(head, justify="right")
+    errors = frame.pivot_table(index="method", columns="epsilon", values="inference_error", dropna=False, sort=False)
+    for method, row in errors.iterrows():
+        table.add_row(Text(visible(str(method))), *(_number(float(one), ".3f") for one in row))
     return table
 
 

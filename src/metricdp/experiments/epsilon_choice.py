@@ -14,8 +14,10 @@ import pandas as pd
 
 from metricdp._cards import Card, html_table
 from metricdp._lengths import length_text, rounded
-from metricdp._validation import choice, positive, reject
+from metricdp._progress import Tell, told
+from metricdp._validation import choice, integer, positive, reject
 from metricdp.errors import InvalidInputError
+from metricdp.experiments.epsilon_search import Against, epsilon_against
 from metricdp.geometry.norms import largest_ratio
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.card import promise
@@ -45,7 +47,9 @@ class EpsilonChoice:
     method : what the figures are for. A longer fit with "auto" may lose less.
     table : a row for each ε: `epsilon`; `chosen`; `radius_e` and `radius_2`, the distances within which the ratio is at
         most e and 2; `report_distance_95`, the distance from where one is that 5 % of reports exceed; `loss`; and
-        `report_distance_95_error` and `loss_error`, standard errors that are 0 where figures are exact.
+        `report_distance_95_error` and `loss_error`, standard errors that are 0 where figures are exact. If an adversary
+        was to be kept off, also `inference_error`, how far off they are, and `inference_error_error`.
+    error, reports : how far off an adversary still is after so many reports from one place, if ε was chosen by that.
     """
 
     epsilon: float
@@ -58,6 +62,8 @@ class EpsilonChoice:
     loss_of_uniform_choice: float
     method: str
     table: pd.DataFrame
+    error: float | None = None
+    reports: int | None = None
 
     @property
     def promise(self) -> str:
@@ -65,9 +71,23 @@ class EpsilonChoice:
         return promise(self.radius, self.ratio, self.distance_unit)
 
     @property
+    def against(self) -> str:
+        """What an adversary still does not know, in words; empty if ε was not chosen by that."""
+        if self.error is None or self.reports is None:
+            return ""
+        count = "one report" if self.reports == 1 else f"{self.reports:,} reports from one place"
+        off = length_text(self.error, self.distance_unit, ROUND_FLOOR)
+        return (
+            f"After {count} an adversary who knows the mechanism and the prior is still at least {off} off on average."
+        )
+
+    @property
     def exact(self) -> bool:
         """Whether every figure is exact, rather than an estimate with its standard error."""
-        return not self.table[["report_distance_95_error", "loss_error"]].to_numpy().any()
+        errors = ["report_distance_95_error", "loss_error"]
+        return (
+            not self.table[errors + [one for one in ("inference_error_error",) if one in self.table]].to_numpy().any()
+        )
 
     @property
     def card(self) -> Card:
@@ -76,6 +96,7 @@ class EpsilonChoice:
         unit = f" {self.loss_unit}" if self.loss_unit else ""
         kind = "exact" if self.exact else "estimates where there is a ±, one standard error"
         rows = (
+            *((("adversary", self.against),) if self.against else ()),
             ("promise", self.promise),
             ("ε", f"{self.epsilon:g} per {'true km' if self.distance_unit else 'unit of distance'}"),
             ("95 % of reports", f"within {_distance_cell(own, self.distance_unit)} of where one is"),
@@ -90,7 +111,16 @@ class EpsilonChoice:
     def words(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Heads and rows of the table, as they are shown."""
         unit = f", {self.loss_unit}" if self.loss_unit else ""
-        heads = ("", "ε", "e times within", "2 times within", "95 % of reports within", f"expected loss{unit}")
+        heads: tuple[str, ...] = (
+            "",
+            "ε",
+            "e times within",
+            "2 times within",
+            "95 % of reports within",
+            f"expected loss{unit}",
+        )
+        if self.error is not None:
+            heads = (*heads, "adversary off by")
         rows: list[tuple[str, ...]] = [
             (
                 "→" if row["chosen"] else "",
@@ -99,6 +129,7 @@ class EpsilonChoice:
                 length_text(row["radius_2"], self.distance_unit, ROUND_FLOOR),
                 _distance_cell(row, self.distance_unit),
                 _loss_cell(row),
+                *(() if self.error is None else (_distance_cell(row, self.distance_unit, "inference_error"),)),
             )
             for row in self._rows
         ]
@@ -115,7 +146,7 @@ class EpsilonChoice:
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, for `--json`; the keys are documented in docs/choosing-epsilon.md."""
         names = ("epsilon", "promise", "radius", "ratio", "distance_unit", "report_distance_95_without_privacy")
-        losses = ("loss_unit", "loss_without_privacy", "loss_of_uniform_choice", "method", "exact")
+        losses = ("loss_unit", "loss_without_privacy", "loss_of_uniform_choice", "method", "exact", "error", "reports")
         return {name: getattr(self, name) for name in (*names, *losses)} | {"table": self._rows}
 
     def plot(self, path: str | os.PathLike[str]) -> None:
@@ -130,24 +161,40 @@ class EpsilonChoice:
 
 
 def choose_epsilon(
-    problem: Problem, radius_km: float = 0.5, ratio: float = math.e, *, method: str = "laplace-remap"
+    problem: Problem,
+    radius_km: float | None = None,
+    ratio: float = math.e,
+    *,
+    method: str = "laplace-remap",
+    error_km: float | None = None,
+    reports: int = 1,
+    progress: Tell | bool | None = None,
 ) -> EpsilonChoice:
     """Return the ε with which, within a radius, no report is more than `ratio` times likelier, and what it costs.
 
     ε = ln(ratio) / radius, rounded down to three digits so that the promise holds. What rounding of coordinates adds to
     a distance, about a millimetre, counts as a part of the radius.
 
+    Or, with `error_km`, return an ε with which an adversary who has seen some reports from one place is still so far
+    off on average (see `attack`): the largest that was found by attacking mechanisms of the method.
+
     Parameters
     ----------
     problem : Problem
         What to design for.
     radius_km : float
-        The radius in true km on the ground, or in the problem's own units of d_p if it has no projection.
+        The radius in true km on the ground, or in the problem's own units of d_p if it has no projection; 0.5 by
+        default.
     ratio : float
         How many times likelier a report may be from one place than from another within the radius; above 1.
     method : str
         Whose costs are shown, one of `metricdp.METHODS`. The default is quick and comes close to the best that "auto"
         finds; it takes problems of one to four axes.
+    error_km, reports : float and int, optional
+        How far off the adversary should still be after so many reports, instead of a radius and a ratio; in true km, or
+        straight distances in the problem's coordinates. It depends on the method, on the records and on their prior.
+    progress : callable, bool or None
+        Told how far the search for an ε is, see `fit`.
 
     Examples
     --------
@@ -161,26 +208,60 @@ def choose_epsilon(
     """
     if not isinstance(problem, Problem):
         raise reject("problem", "a metricdp.Problem", type(problem).__name__)
-    radius, times = positive("radius_km", radius_km), positive("ratio", ratio)
-    if times <= 1:
-        raise reject("ratio", "above 1", repr(ratio))
     choice("method", method, tuple(METHODS))
     if not METHODS[method].private:
         raise reject("method", "one whose mechanisms are private", repr(method))
+    if error_km is not None:
+        return _by_error(problem, radius_km, ratio, method, positive("error_km", error_km), reports, progress)
+    if reports != 1:
+        raise InvalidInputError("`reports` is about `error_km`, which is not given.")
+    radius, times = positive("radius_km", 0.5 if radius_km is None else radius_km), positive("ratio", ratio)
+    if times <= 1:
+        raise reject("ratio", "above 1", repr(ratio))
     epsilon = largest_epsilon(radius, times, _straight(problem))
-    ladder = [epsilon * factor for factor in _LADDER]
-    fitted = [fit(problem, one, method) for one in ladder]
+    fitted = [fit(problem, epsilon * factor, method) for factor in _LADDER]
+    rows = [_row(one, chosen=one.epsilon == epsilon) for one in fitted]
+    return _chosen(problem, fitted[0], epsilon, method=method, radius=radius, ratio=times, table=pd.DataFrame(rows))
+
+
+def _by_error(
+    problem: Problem,
+    radius_km: float | None,
+    ratio: float,
+    method: str,
+    error: float,
+    reports: int,
+    progress: Tell | bool | None,  # noqa: FBT001 - as every function takes it
+) -> EpsilonChoice:
+    """Return the choice by how far off an adversary still is."""
+    if radius_km is not None or ratio != math.e:
+        raise InvalidInputError("`error_km` chooses ε by itself; leave out `radius_km` and `ratio`.")
+    against = Against(problem, method, error, integer("reports", reports, 1))
+    with told(progress, "choosing ε") as tell:
+        epsilon = epsilon_against(against, tell)
+        tell(0.9, "what other ε would cost")
+        found = [against.at(epsilon * factor) for factor in _LADDER]
+    rows = [
+        _row(one, chosen=one.epsilon == epsilon)
+        | {"inference_error": seen.error, "inference_error_error": seen.standard_error}
+        for one, seen in found
+    ]
+    radius = float(rounded(1 / (epsilon * _straight(problem)), ROUND_FLOOR))
+    table = pd.DataFrame(rows)
+    first = found[0][0]
+    promised = {"radius": radius, "ratio": math.e, "error": error, "reports": reports}
+    return _chosen(problem, first, epsilon, method=method, table=table, **promised)
+
+
+def _chosen(problem: Problem, one: Mechanism, epsilon: float, **fields: Any) -> EpsilonChoice:
     return EpsilonChoice(
         epsilon=epsilon,
-        radius=radius,
-        ratio=times,
         distance_unit="km" if problem.projection is not None else "",
-        report_distance_95_without_privacy=float(fitted[0].report["report_distance_95_without_privacy"]),
+        report_distance_95_without_privacy=float(one.report["report_distance_95_without_privacy"]),
         loss_unit=problem.loss_unit,
         loss_without_privacy=problem.floor,
         loss_of_uniform_choice=problem.uniform_loss,
-        method=method,
-        table=pd.DataFrame([_row(one, chosen=one.epsilon == epsilon) for one in fitted]),
+        **fields,
     )
 
 
@@ -214,9 +295,9 @@ def _row(mechanism: Mechanism, *, chosen: bool) -> dict[str, Any]:
     }
 
 
-def _distance_cell(row: dict[str, Any], unit: str) -> str:
-    error = row["report_distance_95_error"]
-    words = length_text(row["report_distance_95"], unit, ROUND_CEILING)
+def _distance_cell(row: dict[str, Any], unit: str, name: str = "report_distance_95") -> str:
+    error = row[f"{name}_error"]
+    words = length_text(row[name], unit, ROUND_CEILING)
     return f"{words} ± {length_text(error, unit, ROUND_CEILING, 2)}" if error else words
 
 

@@ -29,6 +29,10 @@ def epsilon_figure(choice: EpsilonChoice) -> Figure:
     table, unit = choice.table, choice.distance_unit
     _draw(distance, choice, "report_distance_95", {**line, "label": "95 % of reports fall within"})
     distance.plot(table["epsilon"], table["radius_e"], color="0.4", linestyle="--", label="protection radius (ratio e)")
+    if choice.error is not None:
+        off = {"color": "tab:purple", "marker": "^", "label": f"the adversary is off by (n = {choice.reports})"}
+        _draw(distance, choice, "inference_error", off)
+        distance.axhline(choice.error, color="tab:purple", linestyle=":", linewidth=1)
     distance.axhline(choice.report_distance_95_without_privacy, **_FLOOR)
     distance.set_ylabel(f"distance{f', {unit}' if unit else ''}")
     distance.set_ylim(bottom=0)
@@ -39,7 +43,7 @@ def epsilon_figure(choice: EpsilonChoice) -> Figure:
     loss.set_ylabel(f"expected loss{f', {words}' if words else ''}")
     for axes in (distance, loss):
         _finish(axes, choice)
-    figure.suptitle(f"ε = {choice.epsilon:g}: {choice.promise}", fontsize=9)
+    figure.suptitle(f"ε = {choice.epsilon:g}: {choice.against or choice.promise}", fontsize=9)
     return figure
 
 

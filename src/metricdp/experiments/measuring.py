@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -9,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from metricdp.attacking.adversary import attack
 from metricdp.auditing.pairs import audit
 from metricdp.bounds.choosing import lower_bound
 from metricdp.certificates.proving import certify
-from metricdp.errors import InvalidInputError, SolverError
+from metricdp.errors import InvalidInputError, ProblemTooLargeError, SolverError
 from metricdp.experiments.engine.job import Job, Result
 from metricdp.experiments.own_methods import OwnMethod
 from metricdp.mechanisms.base import Mechanism
@@ -118,12 +120,21 @@ def _own_row(problem: Problem, job: ComparisonJob, own: OwnMethod) -> Result:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
+def _inference_error(problem: Problem, mechanism: Mechanism) -> float:
+    """Return how far off an adversary is after one report; NaN for a problem that is too large for it."""
+    try:
+        return attack(mechanism, problem, within=(), progress=False).error
+    except ProblemTooLargeError:
+        return math.nan
+
+
 def _judgement(problem: Problem, mechanism: Mechanism, pairs: int) -> Result:
     """Return what is said of any mechanism, whoever made it."""
     audited = audit(mechanism, pairs=pairs)
     certificate = certify(mechanism)
     return {
         "loss": mechanism.expected_loss(problem),
+        "inference_error": _inference_error(problem, mechanism),
         "certified": certificate.holds,
         "violation_ratio": audited.violation_ratio,
         "max_ratio": audited.max_ratio,

@@ -1,0 +1,1 @@
+"""Statistics of people, estimated from their private reports."""
