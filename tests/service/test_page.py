@@ -7,81 +7,46 @@ import re
 import shutil
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 from scipy import stats
 
 import metricdp as mdp
+from metricdp.attacking.guesses import best_guesses
 from metricdp.files import content_hash
 from metricdp.geometry.norms import norm
 from metricdp.mechanisms.families import METHODS
 
 pytest.importorskip("fastapi", reason="needs the extra `service`")
-playwright = pytest.importorskip("playwright.sync_api", reason="needs the test group's playwright")
+pytest.importorskip("playwright.sync_api", reason="needs the test group's playwright")
 
-import httpx  # noqa: E402
-import uvicorn  # noqa: E402
+import httpx
 
-from metricdp.service import LedgerOptions, Settings, create_app  # noqa: E402
-from metricdp.service.page import demo as demo_module  # noqa: E402
-from metricdp.service.page.routes import roads  # noqa: E402
-from metricdp.service.state.keys import add_key  # noqa: E402
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-needs_browser = pytest.mark.skipif(BROWSER is None, reason="needs chromium or google-chrome on the path")
-
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-
-SETTLED = """() => {
-  const [pin, table] = [document.getElementById('here').dataset, document.getElementById('outputs').dataset];
-  const there = document.getElementById('there');
-  return document.body.dataset.state === 'ready' && pin.x === table.x && pin.y === table.y
-    && (there.hidden || (there.dataset.x === table.xThere && there.dataset.y === table.yThere));
-}"""
-
+from metricdp.service import LedgerOptions, Settings
+from metricdp.service.page import demo as demo_module
+from metricdp.service.page.assets import roads
+from metricdp.service.state.keys import add_key
+from page_tools import (
+    click_map,
+    needs_browser,
+    opened_browser,
+    origin,
+    pin,
+    running,
+    screen,
+    settle,
+    until,
+    visiting,
+)
 
 WIDEST = "() => Math.max(...[...document.querySelectorAll('.card *')].map(one => one.getBoundingClientRect().right))"
 CONTROLS = [
     "theme", "here", "zoom-in", "zoom-out", "zoom-fit", "epsilon", "mode-one", "mode-two", "draw-one", "draw-many",
 ]  # fmt: skip
-
-
-@dataclass
-class Running:
-    """A service on a free port of this machine."""
-
-    url: str
-    mechanisms: dict
-
-    @property
-    def origin(self):
-        return self.url.rstrip("/")
-
-
-@contextmanager
-def running(settings):
-    app = create_app(settings)
-    config = uvicorn.Config(app, port=0, log_config=None, access_log=False, lifespan="on")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        while not server.started:
-            assert thread.is_alive()
-            threading.Event().wait(0.01)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield Running(f"http://127.0.0.1:{port}/", {one.id: one.mechanism for one in app.state.catalogue.all()})
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -108,60 +73,15 @@ def service(files, city):
 
 @pytest.fixture(scope="module")
 def browser():
-    # Not for the whole session: while it runs, this thread has an event loop, which other tests may want to start.
-    with playwright.sync_playwright() as run:
-        opened = run.chromium.launch(executable_path=BROWSER, args=FLAGS)
+    with opened_browser() as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture
 def visit(browser):
     """Open pages that must ask their own service alone and log no error."""
-    contexts, watched = [], []
-
-    def visit(service, *, also=(), errors=False, ready=True, width=1280, height=800, **options):
-        context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        contexts.append(context)
-        page = context.new_page()
-        asked, logged = [], []
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("console", lambda message: logged.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: logged.append(str(error)))
-        watched.append((asked, [] if errors else logged, {service.origin, *also}))
-        page.asked = asked
-        page.goto(service.url)
-        if ready:
-            settle(page)
-        return page
-
-    yield visit
-    for context in contexts:
-        context.close()
-    for asked, logged, origins in watched:
-        assert asked
-        assert {origin(url) for url in asked} <= origins
-        assert not any("?" in url or "#" in url for url in asked)  # points are in bodies
-        assert logged == []
-
-
-def origin(url):
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
-
-
-def settle(page):
-    page.wait_for_function(SETTLED)
-
-
-def until(page, condition):
-    # As a function: the page's policy forbids to evaluate text.
-    page.wait_for_function(f"() => {condition}")
-
-
-def pin(page, name="here"):
-    place = page.locator(f"#{name}")
-    return np.array([float(place.get_attribute(f"data-{axis}")) for axis in "xy"])
+    with visiting(browser) as visit:
+        yield visit
 
 
 def rows(page):
@@ -173,14 +93,10 @@ def shown(page, name="probability"):
     return np.array([found[index] for index in range(len(found))])
 
 
-def screen(page, selector):
-    box = page.locator(selector).bounding_box()
-    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-
-
-def click_map(page, right, down):
-    x, y = screen(page, "#map")
-    page.mouse.click(x + right, y + down)
+def ask_the_service(page):
+    """Turn to a mechanism whose probabilities this browser cannot compute."""
+    page.click("#methods tr[data-mechanism=em-8] button")
+    page.wait_for_selector("#outputs[data-mechanism=em-8]")
     settle(page)
 
 
@@ -220,6 +136,7 @@ def test_a_place_beyond_the_box_is_taken_to_its_edge(visit, service):
 @needs_browser
 def test_dragging_the_pin_ends_with_the_answer_for_where_it_was_dropped(visit, service):
     page = visit(service)
+    ask_the_service(page)
     start = pin(page)
     # Answers that take their time must not be shown for a later place.
     page.route("**/v1/probabilities", lambda route: (page.wait_for_timeout(30), route.continue_()))
@@ -237,6 +154,26 @@ def test_dragging_the_pin_ends_with_the_answer_for_where_it_was_dropped(visit, s
     assert 1 < len(page.asked) < 30  # fewer than the steps: asked as fast as answers come
     assert_as_the_library_says(page, service)
     page.unroute("**/v1/probabilities")
+
+
+@needs_browser
+def test_where_a_browser_can_compute_places_go_nowhere(visit, service):
+    page = visit(service)
+    assert chosen(page, service).method == "spline"
+    bodies = []
+    page.on("request", lambda request: bodies.append(request.post_data))
+    x, y = screen(page, "#here")
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x - 60, y + 80, steps=8)
+    page.mouse.up()
+    settle(page)
+    assert_as_the_library_says(page, service)
+    page.click("#mode-two")
+    settle(page)
+    assert set(bodies) <= {None}
+    assert not any(url.endswith("probabilities") for url in page.asked)
+    assert sum(url.endswith("/v1/mechanisms/spline-8/file") for url in page.asked) == 1
 
 
 @needs_browser
@@ -362,6 +299,39 @@ def test_draws_are_real_and_stand_beside_what_is_expected(visit, service):
     click_map(page, 30, 30)
     assert page.locator("#drawn").get_attribute("data-total") == "0"
     assert all("count" not in row for row in rows(page))
+
+
+def guessed(page, name):
+    return np.array(page.locator("#adversary").get_attribute(f"data-{name}").split(","), dtype=float)
+
+
+@needs_browser
+def test_what_an_adversary_believes_after_one_report_and_after_many(visit, service):
+    page = visit(service)
+    assert page.locator("#adversary").is_hidden()
+    page.click("#draw-one")
+    page.wait_for_selector("#adversary", state="visible")
+    last = int(page.locator("#drawn").get_attribute("data-last"))
+    mechanism = chosen(page, service)
+    # The same places as the page's: the middles of 24 x 24 cells of the box, all equally likely.
+    low, high = mechanism.bounds
+    axes = [a + (b - a) * (np.arange(24) + 0.5) / 24 for a, b in zip(low, high, strict=True)]
+    places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
+    lattice = mdp.Problem(places, places[:1], "euclidean", bounds=mechanism.bounds, projection=mechanism.projection)
+    believed = mdp.posterior(mechanism, lattice, [last])
+    np.testing.assert_allclose(guessed(page, "first"), best_guesses(places, believed[None, :]).points[0], atol=0.01)
+    shades = np.array(page.eval_on_selector_all(".beliefs rect", "all => all.map(one => +one.style.opacity)"))
+    np.testing.assert_allclose(shades, 0.75 * believed / believed.max(), atol=0.001)
+    page.click("#draw-many")
+    until(page, "document.getElementById('adversary').dataset.reports === '1001'")
+    np.testing.assert_allclose(guessed(page, "all"), pin(page), atol=0.1)  # a thousand reports give the place away
+    assert "After all 1,001" in page.locator("#adversary-words").inner_text()
+    page.click("#belief-one")
+    until(page, "document.getElementById('belief-one').getAttribute('aria-pressed') === 'true'")
+    until(page, f"Math.abs(document.querySelectorAll('.beliefs rect')[0].style.opacity - {shades[0]}) < 0.001")
+    click_map(page, 30, 30)
+    assert page.locator("#adversary").is_hidden()
+    assert page.locator(".beliefs rect").count() == 0
 
 
 @needs_browser
@@ -569,6 +539,7 @@ def test_a_key_is_asked_for_and_kept_nowhere(visit, files, tmp_path):
 @needs_browser
 def test_errors_are_told_in_words(visit, service):
     page = visit(service, errors=True)
+    ask_the_service(page)
     body = json.dumps({"title": "Too Many Requests", "status": 429, "detail": "Slow down, please."})
     answer = {"status": 429, "headers": {"Retry-After": "1", "Content-Type": "application/problem+json"}, "body": body}
     page.route("**/v1/probabilities", lambda route: route.fulfill(**answer))
@@ -602,7 +573,7 @@ def test_a_file_that_changes_is_taken_up(visit, files, city, tmp_path):
         page = visit(service)
         old = page.locator("#proof code").inner_text()
         mdp.load(files[3]).save(path)
-        page.wait_for_timeout(600)
+        page.wait_for_timeout(1500)  # the page looks for other files once a second at most
         click_map(page, 25, 25)
         until(page, f"document.querySelector('#proof code').textContent !== '{old}'")
         settle(page)
@@ -845,7 +816,7 @@ def test_the_demo_fits_once_and_tells_loss_and_bound(tmp_path, monkeypatch, city
     monkeypatch.setattr(demo_module, "_BOUND_CLUSTERS", 20)
     told = []
     files = demo_module.fit_demo(tmp_path / "demo", lambda share, words: told.append((share, words)))
-    assert [path.name for path in files] == ["helsinki-spline-8.mdp", "helsinki-em-8.mdp"]
+    assert [path.name for path in files] == ["helsinki-spline-8.mdp", "helsinki-em-8.mdp", "helsinki-spline-map.mdp"]
     assert told[-1][0] == 1
     problem = city.problem(outputs=20, tasks=50, seed=0)
     for path in files:
@@ -868,7 +839,11 @@ def test_the_demo_fits_once_and_tells_loss_and_bound(tmp_path, monkeypatch, city
 @pytest.mark.slow
 def test_the_whole_demo(tmp_path):
     files = demo_module.fit_demo(tmp_path)
-    losses = {(one.method, one.epsilon): one.report["loss"] for one in map(mdp.load, files)}
+    fitted = {path.stem: mdp.load(path) for path in files}
+    elastic = fitted.pop("helsinki-spline-map")
+    losses = {(one.method, one.epsilon): one.report["loss"] for one in fitted.values()}
     assert len(losses) == 16
+    assert (elastic.epsilon_map.min, elastic.epsilon_map.max) == (2, 8)
+    assert losses["spline", 8] < elastic.report["loss"] < 0.8 * losses["spline", 2]
     for epsilon in (2, 4, 8, 16):
         assert losses["spline", epsilon] == min(loss for (_, other), loss in losses.items() if other == epsilon)

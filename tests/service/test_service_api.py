@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -296,7 +297,8 @@ def test_unknown_paths_and_methods(settings):
 def test_openapi_has_models_and_examples_that_work(settings, files, tmp_path):
     document = call(settings, "GET", "/openapi.json").json()
     assert set(document["paths"]) == {
-        "/v1/perturb", "/v1/budget", "/v1/probabilities", "/v1/mechanisms", "/v1/mechanisms/{id}", "/healthz", "/readyz", "/metrics",
+        "/v1/perturb", "/v1/budget", "/v1/probabilities", "/v1/mechanisms", "/v1/mechanisms/{id}",
+        "/v1/mechanisms/{id}/epsilon-map", "/v1/mechanisms/{id}/file", "/healthz", "/readyz", "/metrics",
     }  # fmt: skip
     charged = Settings(files=files, access_log=False, ledger=LedgerOptions(tmp_path / "budgets.db", max_epsilon=10_000))
     for chosen in (settings, charged):
@@ -438,3 +440,16 @@ def test_long_names_in_any_script_take_no_more_bytes_than_utf_8(tmp_path):
     answer = post(settings, {"points": places.tolist(), "coordinates": "projected"})
     assert [output["name"] for output in answer.json()["outputs"]] == [names[k] for k in nearest(places)]
     assert len(answer.content) < 500 * (4 * 256 + 100)
+
+
+def test_files_are_given_out_for_devices_alone(settings, files):
+    """Only where probabilities are on, and only of kinds that devices can draw from; they are the files themselves."""
+    shown = replace(settings, probabilities=True)
+    names = {path.stem: path for path in files}
+    assert call(shown, "GET", "/v1/mechanisms/spline/file").content == names["spline"].read_bytes()
+    assert call(shown, "GET", "/v1/mechanisms/laplace/file").content == names["laplace"].read_bytes()
+    assert "cannot draw" in call(shown, "GET", "/v1/mechanisms/tem/file").json()["detail"]
+    hidden = call(replace(settings, probabilities=False), "GET", "/v1/mechanisms/spline/file")
+    assert (hidden.status_code, "--probabilities" in hidden.json()["detail"]) == (404, True)
+    assert call(shown, "GET", "/v1/mechanisms/spline").json()["on_device"] == ["draw", "probabilities"]
+    assert call(shown, "GET", "/v1/mechanisms/none/file").status_code == 404

@@ -51,6 +51,8 @@ OPERATIONS = [
     ("/v1/probabilities", "POST"),
     ("/v1/mechanisms", "GET"),
     ("/v1/mechanisms/{id}", "GET"),
+    ("/v1/mechanisms/{id}/epsilon-map", "GET"),
+    ("/v1/mechanisms/{id}/file", "GET"),
     ("/healthz", "GET"),
     ("/readyz", "GET"),
     ("/metrics", "GET"),

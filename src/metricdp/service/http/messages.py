@@ -11,6 +11,7 @@ from metricdp.service.http.problem_details import HttpProblem
 __all__ = [
     "BudgetAnswer",
     "BudgetRequest",
+    "MapMessage",
     "MechanismDetailMessage",
     "MechanismListMessage",
     "MechanismMessage",
@@ -42,6 +43,10 @@ _POINTS_NOTE = "Longitude and latitude in degrees, or the mechanism's own coordi
 _COORDINATES_NOTE = "`lonlat` by default where the mechanism has a projection, `projected` otherwise."
 _ID_NOTE = "The output's own id, text or an integer of up to 64 bits, if the mechanism has ids; otherwise its index."
 _NAME_NOTE = "What people call the place, if the mechanism has names. Any text: escape it before you show it."
+_TIME_NOTE = (
+    "When the points were, in unix seconds: for keys that are trusted with it, within the skew that the key allows "
+    "(`metricdp keys add --clock-skew-seconds`). By default the service's own clock says when."
+)
 _OUTSIDE_NOTE = "Take points outside the mechanism's box to its nearest point, or refuse the request."
 
 
@@ -66,7 +71,10 @@ class PerturbRequest(_Request):
     users: Annotated[list[User], Field(min_length=1, fail_fast=True)] | None = Field(
         None, description="One id per point, instead of `user`."
     )
-
+    time: float | None = Field(None, description=_TIME_NOTE)
+    times: Annotated[list[float], Field(min_length=1, fail_fast=True)] | None = Field(
+        None, description="One time per point, instead of `time`."
+    )
     count_outside: bool | None = Field(
         None, description="Say how many points lie outside the box. By default only for 20 points or more."
     )
@@ -113,12 +121,18 @@ class PerturbAnswer(BaseModel):
 
 
 class BudgetAnswer(BaseModel):
-    """What was charged for a person through the key of the request, or in all where the service has no keys."""
+    """What was charged for a person through the key of the request, or in all where the service has no keys.
+
+    With a window, it is what counts now.
+    """
 
     spent: float
     remaining: float = Field(description="At most so much is left: others may have spent some of it.")
     reports: int
     affordable: int = Field(description="At most so many more reports of the mechanism.")
+    frees_at: float | None = Field(
+        None, description="Unix seconds at which the first of these charges stops counting; null without a window."
+    )
     mechanism: str
     sha256: str
 
@@ -138,13 +152,24 @@ class ProjectionMessage(BaseModel):
     lat_deg: float
 
 
+class MapRangeMessage(BaseModel):
+    """The range of a map of ε. The map itself is at /v1/mechanisms/{id}/epsilon-map."""
+
+    least: float
+    most: float
+    radius_least: float = Field(description="1/most: within it the ratio is at most e anywhere; in `unit`.")
+    radius_most: float = Field(description="1/least: the same where ε is least all the way between two places.")
+    cells: list[int] = Field(description="Cells along each axis.")
+
+
 class MechanismMessage(BaseModel):
     """A mechanism; `loss` and `lower_bound` are copied from the file, and nobody has checked them."""
 
     id: str
     method: str
     label: str = Field(description="What people call the method.")
-    epsilon: float
+    epsilon: float = Field(description="Where ε varies over the box, the largest: what a ledger charges.")
+    epsilon_map: MapRangeMessage | None = Field(description="Null where one ε holds everywhere.")
     plane_epsilon: float = Field(description="ε per unit of the projected coordinates, by which the page measures.")
     rounding: float = Field(description="What rounding adds to a distance, in projected coordinates.")
     p: float | Literal["inf"]
@@ -159,7 +184,9 @@ class MechanismMessage(BaseModel):
     loaded_at: str
     certified: bool
     claim: str
-    reports_per_person: int | None = Field(description="Reports that a budget pays for in all; null without a ledger.")
+    reports_per_person: int | None = Field(
+        description="Reports that a budget pays for, in all or in a window; null without a ledger."
+    )
 
 
 class CertificateMessage(BaseModel):
@@ -190,7 +217,28 @@ class MechanismDetailMessage(MechanismMessage):
     )
     outputs_projected: list[list[float]]
     places: list[PlaceMessage] | None = Field(description="One per output; null without ids and names of outputs.")
+    on_device: list[str] = Field(description="What devices can do with its file: `draw`, compute `probabilities`.")
     certificate: CertificateMessage
+
+
+class MapMessage(BaseModel):
+    """A map of ε. It is public, so a device looks up its own place and tells nobody.
+
+    `values`, `plane_values` and `radii` have one axis per axis of the box: [i][j] is the cell between breakpoints i and
+    i + 1 of the first axis, and j and j + 1 of the second.
+    """
+
+    mechanism: str
+    sha256: str
+    unit: Literal["km"] | None
+    breakpoints: list[list[float]] = Field(description="Borders of cells in projected coordinates, per axis.")
+    breakpoints_lonlat: list[list[float]] | None = Field(description="The same in degrees; null without a projection.")
+    values: list[Any] = Field(description="ε of each cell, per true km where there is a projection.")
+    plane_values: list[Any] = Field(description="ε per unit of the projected coordinates.")
+    radii: list[Any] = Field(
+        description="A distance in `unit` for each cell: between any place of the cell and any place of the box within "
+        "that distance of it, no report is more than e ≈ 2.72 times likelier from one than from the other."
+    )
 
 
 class MechanismListMessage(BaseModel):

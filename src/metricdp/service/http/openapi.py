@@ -33,6 +33,7 @@ BUDGET_ANSWER = {
     "remaining": 184.0,
     "reports": 2,
     "affordable": 23,
+    "frees_at": None,
     "mechanism": "helsinki",
     "sha256": "0f" * 32,
 }
@@ -53,16 +54,16 @@ _PROBLEMS = {
 _COMMON = (400, 401, 429, 503)
 
 
-def perturb_body(catalogue: Catalogue, max_points: int, *, charged: bool) -> dict[str, Any]:
+def perturb_body(catalogue: Catalogue, max_points: int, *, charged: bool, timed: bool) -> dict[str, Any]:
     """Describe the body of POST /v1/perturb."""
     examples = {
         "one point": {"point": _POINTS[0], **({"user": "ann"} if charged else {})},
         "two points": {"points": _POINTS, **({"users": ["ann", "bob"]} if charged else {})},
     }
     body = _body(PerturbRequest, examples, catalogue, max_points)
-    if not charged:
-        for name in ("user", "users"):
-            del body["requestBody"]["content"]["application/json"]["schema"]["properties"][name]
+    unknown = (() if charged else ("user", "users")) + (() if timed else ("time", "times"))
+    for name in unknown:
+        del body["requestBody"]["content"]["application/json"]["schema"]["properties"][name]
     return body
 
 
@@ -100,6 +101,12 @@ def answers(model: type[BaseModel], *problems: int, example: dict[str, Any] | No
     return {200: good, **bad}
 
 
+def file_answer(*problems: int) -> dict[int | str, Any]:
+    """Describe the answers of a route that gives out a file."""
+    content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    return {**answers(ProblemDetails, *problems), 200: {"description": "The file.", "content": content}}
+
+
 def openapi(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI document of the application."""
     if app.openapi_schema is None:
@@ -119,7 +126,7 @@ def _body(model: type[BaseModel], examples: dict[str, Any], catalogue: Catalogue
     schema = model.model_json_schema()
     properties = schema["properties"]
     axes = {served.mechanism.bounds.shape[1] for served in catalogue.all()}
-    for name in ("points", "users"):
+    for name in ("points", "users", "times"):
         for part in _arrays(properties.get(name, {})):
             part["maxItems"] = min(max_points, part.get("maxItems", max_points))
     points = [part["items"] for part in _arrays(properties["points"])]

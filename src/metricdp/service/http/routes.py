@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
 from itertools import chain
@@ -14,6 +15,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
 from metricdp._validation import FloatArray
+from metricdp.mechanisms.families import family_of
 from metricdp.mechanisms.outside import FEWEST_POINTS
 from metricdp.service.http import messages, openapi
 from metricdp.service.http.guard import BODY, KEY
@@ -22,7 +24,7 @@ from metricdp.service.http.rates import Rates
 from metricdp.service.state.answers import LARGEST_DEGREES, Outside
 from metricdp.service.state.catalogue import Catalogue, Served
 from metricdp.service.state.draws import Draws
-from metricdp.service.state.keys import KeyRing
+from metricdp.service.state.keys import Key, KeyRing
 from metricdp.service.state.metrics import CONTENT_TYPE, Metrics
 from metricdp.service.state.settings import Settings
 
@@ -41,11 +43,13 @@ def api_routes(catalogue: Catalogue, draws: Draws, rates: Rates, metrics: Metric
     """Return the routes under /v1."""
     router = APIRouter(prefix="/v1", tags=["v1"], route_class=_PlainRoute)
     charged = settings.ledger is not None
+    _add_mechanism_routes(router, catalogue, draws)
+    _add_file_route(router, catalogue, settings)
 
     @router.post(
         "/perturb",
         summary="Report an output for every point",
-        openapi_extra=openapi.perturb_body(catalogue, settings.max_points, charged=charged),
+        openapi_extra=openapi.perturb_body(catalogue, settings.max_points, charged=charged, timed=draws.timed),
         responses=openapi.answers(messages.PerturbAnswer, 408, 413, 415, 422, example=openapi.PERTURB_ANSWER),
     )
     async def perturb(request: Request) -> Response:
@@ -56,10 +60,11 @@ def api_routes(catalogue: Catalogue, draws: Draws, rates: Rates, metrics: Metric
         if len(listed) > settings.max_points:
             raise HttpProblem.invalid("points", f"at most {settings.max_points} points")
         users = _users(asked, len(listed), charged=charged)
+        times = _times(asked, len(listed), request.scope[KEY], timed=draws.timed)
         served = _served(catalogue, asked.mechanism)
         points, degrees = _points(served, listed, asked.coordinates, asked.outside, one=asked.point is not None)
         await rates.take_points(request.scope[KEY], len(points))
-        drawn = await draws.draw(served, points, degrees=degrees, users=users, caller=_caller(request))
+        drawn = await draws.draw(served, points, degrees=degrees, users=users, times=times, caller=_caller(request))
         count = len(points) >= FEWEST_POINTS if asked.count_outside is None else asked.count_outside
         outside = Outside.of(served.mechanism, points, degrees=degrees) if count else None
         body, refused = served.answers.drawn(drawn, degrees=degrees, outside=outside)
@@ -79,6 +84,30 @@ def api_routes(catalogue: Catalogue, draws: Draws, rates: Rates, metrics: Metric
         served = _served(catalogue, asked.mechanism)
         found = await draws.budget(served, asked.user, _caller(request))
         return _json({**asdict(found), "mechanism": served.id, "sha256": served.sha256})
+
+    @router.post(
+        "/probabilities",
+        summary="Pr[output | point]; for looking on your own machine, off by default",
+        openapi_extra=openapi.probabilities_body(catalogue, settings.max_points),
+        responses=openapi.answers(messages.ProbabilitiesAnswer, 404, 408, 413, 415, 422),
+    )
+    async def probabilities(request: Request) -> Response:
+        if not settings.probabilities:
+            detail = "Probabilities are off, because a row of them gives the true point away: see --probabilities."
+            raise HttpProblem(404, detail)
+        asked = messages.read(messages.ProbabilitiesRequest, request.scope[BODY])
+        served = _served(catalogue, asked.mechanism)
+        points, degrees = _points(served, asked.points, asked.coordinates, asked.outside)
+        await rates.take_points(request.scope[KEY], len(points))
+        plane = _plane(served, points, degrees=degrees)
+        rows = await asyncio.to_thread(served.mechanism.probabilities, plane)
+        return Response(await asyncio.to_thread(served.answers.probabilities, rows), media_type="application/json")
+
+    return router
+
+
+def _add_mechanism_routes(router: APIRouter, catalogue: Catalogue, draws: Draws) -> None:
+    """Add the routes that tell what is served; all that they answer is public."""
 
     @router.get(
         "/mechanisms",
@@ -104,25 +133,39 @@ def api_routes(catalogue: Catalogue, draws: Draws, rates: Rates, metrics: Metric
         body = served.answers.detailed(draws.reports_per_person(served))
         return Response(body, media_type="application/json")
 
-    @router.post(
-        "/probabilities",
-        summary="Pr[output | point]; for looking on your own machine, off by default",
-        openapi_extra=openapi.probabilities_body(catalogue, settings.max_points),
-        responses=openapi.answers(messages.ProbabilitiesAnswer, 404, 408, 413, 415, 422),
+    @router.get(
+        "/mechanisms/{id}/epsilon-map",  # noqa: FAST003 - the function takes it from the request
+        summary="The ε and the protection radius of every part of the box, where they vary",
+        responses=openapi.answers(messages.MapMessage, 404),
+        openapi_extra=openapi.mechanism_id(),
     )
-    async def probabilities(request: Request) -> Response:
-        if not settings.probabilities:
-            detail = "Probabilities are off, because a row of them gives the true point away: see --probabilities."
-            raise HttpProblem(404, detail)
-        asked = messages.read(messages.ProbabilitiesRequest, request.scope[BODY])
-        served = _served(catalogue, asked.mechanism)
-        points, degrees = _points(served, asked.points, asked.coordinates, asked.outside)
-        await rates.take_points(request.scope[KEY], len(points))
-        plane = _plane(served, points, degrees=degrees)
-        rows = await asyncio.to_thread(served.mechanism.probabilities, plane)
-        return Response(await asyncio.to_thread(served.answers.probabilities, rows), media_type="application/json")
+    async def epsilon_map(request: Request) -> Response:
+        served = _served(catalogue, request.path_params["id"], status=404)
+        if served.answers.summary["epsilon_map"] is None:
+            raise HttpProblem(404, "This mechanism has one ε for its whole box; see `epsilon` of the mechanism.")
+        return Response(await asyncio.to_thread(getattr, served, "map_answer"), media_type="application/json")
 
-    return router
+
+def _add_file_route(router: APIRouter, catalogue: Catalogue, settings: Settings) -> None:
+    """Add the route that gives out files of mechanisms that devices can draw from."""
+
+    @router.get(
+        "/mechanisms/{id}/file",  # noqa: FAST003 - the function takes it from the request
+        summary="The file of a mechanism that devices can draw from; off unless probabilities are on",
+        responses=openapi.file_answer(404),
+        openapi_extra=openapi.mechanism_id(),
+    )
+    async def mechanism_file(request: Request) -> Response:
+        served = _served(catalogue, request.path_params["id"], status=404)
+        if not settings.probabilities:
+            raise HttpProblem(404, "Files are not given out: see --probabilities.")
+        if "draw" not in family_of(served.mechanism.kind).on_device:
+            raise HttpProblem(404, "Devices cannot draw from a mechanism of this kind.")
+        try:
+            body = await asyncio.to_thread(served.path.read_bytes)
+        except OSError:
+            raise HttpProblem(404, "The file of this mechanism is not there any more.") from None
+        return Response(body, media_type="application/octet-stream")
 
 
 def health_routes(catalogue: Catalogue, draws: Draws, keys: KeyRing | None, metrics: Metrics) -> APIRouter:
@@ -184,6 +227,28 @@ def _users(asked: messages.PerturbRequest, count: int, *, charged: bool) -> Sequ
     if len(users) != count:
         raise HttpProblem.invalid("users", f"as many as there are points, {count}")
     return users
+
+
+def _times(asked: messages.PerturbRequest, count: int, key: Key | None, *, timed: bool) -> FloatArray | None:
+    """Return when each point was, if the key is trusted with that; None for the clock of the service.
+
+    A client that may choose its time empties every window, so the time must be close to the service's own.
+    """
+    given = [name for name in ("time", "times") if getattr(asked, name) is not None]
+    if not given:
+        return None
+    if not timed:
+        raise HttpProblem.invalid(given[0], "left out, since this service has no ledger with a window or a schedule")
+    if key is None or key.clock_skew_seconds is None:
+        raise HttpProblem.invalid(given[0], "left out, since this key is not trusted with the time")
+    if len(given) != 1:
+        raise HttpProblem.invalid("times", "left out where `time` is given")
+    times = np.full(count, asked.time) if asked.times is None else np.array(asked.times, dtype=np.float64)
+    if len(times) != count:
+        raise HttpProblem.invalid("times", f"as many as there are points, {count}")
+    if not (np.abs(times - time.time()) <= key.clock_skew_seconds).all():
+        raise HttpProblem.invalid(given[0], f"within {key.clock_skew_seconds} s of the service's clock")
+    return times
 
 
 def _points(

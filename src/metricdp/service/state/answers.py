@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from metricdp._validation import FloatArray
 from metricdp.certificates.proving import Certificate
 from metricdp.mechanisms.base import Mechanism
-from metricdp.mechanisms.families import METHODS
+from metricdp.mechanisms.card import map_facts
+from metricdp.mechanisms.families import METHODS, family_of
 from metricdp.mechanisms.outside import ROUNDING_MARGIN
 
 __all__ = ["LARGEST_DEGREES", "SWAPPED", "Answers", "Outside"]
@@ -52,6 +53,7 @@ class Answers:
             "outputs": None if degrees is None else _geojson(labels, degrees),
             "outputs_projected": outputs.tolist(),
             "places": labels if named else None,
+            "on_device": list(family_of(mechanism.kind).on_device),
             "certificate": {
                 key: _number(value) if isinstance(value, float) else value
                 for key, value in certificate.to_dict().items()
@@ -150,6 +152,7 @@ def _summary(name: str, mechanism: Mechanism, sha256: str, certificate: Certific
         "method": mechanism.method,
         "label": _label(mechanism.method),
         "epsilon": mechanism.epsilon,
+        "epsilon_map": map_facts(mechanism),
         "plane_epsilon": float(mechanism.plane_epsilon),
         "rounding": mechanism.rounding,
         "p": _number(mechanism.p) if math.isfinite(mechanism.p) else "inf",

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from metricdp.errors import InvalidInputError, NotCertified
 from metricdp.files.reading import read_file
 from metricdp.mechanisms.base import Mechanism
 from metricdp.service.state.answers import Answers
+from metricdp.service.state.map_answers import map_answer
 from metricdp.service.state.watched_file import WatchedFile
 
 __all__ = ["Catalogue", "Served"]
@@ -48,6 +50,11 @@ class Served:
     loaded_at: str
     seconds_per_point: float
     answers: Answers
+
+    @cached_property
+    def map_answer(self) -> bytes:
+        """The answer to a request for the map of ε; made when it is first asked for."""
+        return map_answer(self.id, self.mechanism, self.sha256)
 
 
 class Catalogue:

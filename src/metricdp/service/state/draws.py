@@ -42,15 +42,17 @@ class _Asked:
     points: FloatArray
     degrees: bool
     users: Sequence[str | int] | None
+    times: FloatArray | None
     caller: str | None
     answer: asyncio.Future[Indices]
 
 
 @dataclass(eq=False)
 class _Group:
-    """Requests for one mechanism that wait for the same call."""
+    """Requests for one mechanism that wait for the same call; all of them have times of their own, or none has."""
 
     served: Served
+    timed: bool = False
     asked: list[_Asked] = field(default_factory=list)
     n_points: int = 0
 
@@ -83,11 +85,18 @@ class _Group:
         named = [(one.caller, len(one.points)) for one in self.asked if one.caller is not None]
         return [caller for caller, count in named for _ in range(count)] or None
 
+    def times(self) -> FloatArray | None:
+        """Return when each point was; None for the clock, which the ledger reads when it is its turn."""
+        given = [one.times for one in self.asked if one.times is not None]
+        return np.concatenate(given) if given else None
+
     def sampled(self) -> Indices:
         return self.served.mechanism.sample(self.points())
 
     def charged(self, ledger: Ledger) -> Indices:
-        return ledger.sample(self.served.mechanism, self.users(), self.points(), callers=self.callers())
+        return ledger.sample(
+            self.served.mechanism, self.users(), self.points(), times=self.times(), callers=self.callers()
+        )
 
     def release(self, drawn: Indices) -> None:
         start = 0
@@ -151,6 +160,7 @@ class Draws:
         *,
         degrees: bool = False,
         users: Sequence[str | int] | None = None,
+        times: FloatArray | None = None,
         caller: str | None = None,
     ) -> Indices:
         """Return an output per point; -1 where the ledger refuses. Points and users must have been checked.
@@ -165,6 +175,8 @@ class Draws:
             Whether the points are longitudes and latitudes.
         users : sequence, optional
             The person whom the ledger charges for each point.
+        times : (m,) array, optional
+            When each point was, in unix seconds, for a ledger that wants to know; by default the clock says.
         caller : str, optional
             Through whom the request came, for `budget`.
 
@@ -173,12 +185,17 @@ class Draws:
         BusyError
             If too many points wait, or the ledger cannot be used. No output was released then.
         """
-        asked = _Asked(points, degrees, users, caller, asyncio.get_running_loop().create_future())
+        asked = _Asked(points, degrees, users, times, caller, asyncio.get_running_loop().create_future())
         if self._ledger is not None:
             self._queue(served, asked)
         else:
             self._join(served, asked)
         return await asked.answer
+
+    @property
+    def timed(self) -> bool:
+        """Whether there is a ledger with a window or a schedule."""
+        return self._ledger is not None and self._ledger.timed
 
     async def budget(self, served: Served, user: str | int, caller: str | None) -> Budget:
         """Return where a person stands, by what was charged through one caller, or in all if there are no callers.
@@ -200,7 +217,7 @@ class Draws:
             self._n_waiting -= 1
 
     def reports_per_person(self, served: Served) -> int | None:
-        """Return how many reports of a mechanism everybody can afford in all; None without a ledger."""
+        """Return how many reports of a mechanism everybody can afford, in all or in a window; None without a ledger."""
         if self._ledger is None:
             return None
         try:
@@ -252,8 +269,9 @@ class Draws:
         self._n_waiting += count
         # The last group of this mechanism, so that no request of a person is charged before an earlier one.
         group = next((one for one in reversed(self._waiting) if one.served is served), None)
-        if group is None or group.n_points + count > _MOST_TOGETHER:
-            group = _Group(served)
+        timed = asked.times is not None
+        if group is None or group.timed != timed or group.n_points + count > _MOST_TOGETHER:
+            group = _Group(served, timed)
             self._waiting.append(group)
         group.add(asked)
         if self._writer is None:

@@ -33,6 +33,7 @@ _FORMAT = 1
 _PREFIX = "mdp_"
 _LARGEST_FILE = 16_000_000
 _LONGEST_NAME = 64
+_SKEW, _MOST_SKEW = "clock_skew_seconds", 86_400
 
 # For so long a revocation may go unnoticed.
 _CHECK_SECONDS = 0.5
@@ -47,6 +48,8 @@ class Key:
         hash without salt is enough; slow hashes are for passwords.
     created, revoked : when, as ISO 8601 text.
     requests_per_second, points_per_second : limits; the service's own if None.
+    clock_skew_seconds : by how much the times that come with the key may differ from the service's clock; None if the
+        key may not say when points were.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Key:
     requests_per_second: int | None = None
     points_per_second: int | None = None
     revoked: str | None = None
+    clock_skew_seconds: int | None = None
 
 
 class KeyRing:
@@ -94,7 +98,12 @@ class KeyRing:
 
 
 def add_key(
-    path: Path, name: str, *, requests_per_second: int | None = None, points_per_second: int | None = None
+    path: Path,
+    name: str,
+    *,
+    requests_per_second: int | None = None,
+    points_per_second: int | None = None,
+    clock_skew_seconds: int | None = None,
 ) -> str:
     """Add a key to a file, which only its owner may read (0600), and return the key's text, which is stored nowhere."""
     if not name or not name.isprintable() or len(name) > _LONGEST_NAME:
@@ -102,13 +111,16 @@ def add_key(
     for option, value in (("requests_per_second", requests_per_second), ("points_per_second", points_per_second)):
         if value is not None:
             integer(option, value, 1)
+    if clock_skew_seconds is not None and not 1 <= integer("clock_skew_seconds", clock_skew_seconds, 1) <= _MOST_SKEW:
+        raise reject("clock_skew_seconds", f"at most {_MOST_SKEW}, a day", clock_skew_seconds)
     text = _PREFIX + secrets.token_urlsafe(32)
     with _alone(path):
         keys = read_keys(path) if path.exists() else []
         if any(key.name == name for key in keys):
             msg = f"There is a key with the name {name!r} already, perhaps a revoked one; `name` must be new."
             raise InvalidInputError(msg)
-        _write(path, [*keys, Key(name, _hash(text), _now(), requests_per_second, points_per_second)])
+        added = Key(name, _hash(text), _now(), requests_per_second, points_per_second, None, clock_skew_seconds)
+        _write(path, [*keys, added])
     return text
 
 
@@ -160,9 +172,11 @@ def _checked(entry: Mapping[str, Any]) -> Key:
     texts = isinstance(key.name, str) and isinstance(key.created, str) and isinstance(key.revoked, (str, type(None)))
     if not (hexadecimal and texts and key.name.isprintable()):
         raise ValueError
-    for limit in (key.requests_per_second, key.points_per_second):
+    for limit in (key.requests_per_second, key.points_per_second, key.clock_skew_seconds):
         if limit is not None and (not isinstance(limit, int) or limit < 1):
             raise ValueError
+    if key.clock_skew_seconds is not None and key.clock_skew_seconds > _MOST_SKEW:
+        raise ValueError
     return key
 
 
@@ -182,9 +196,15 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def _write(path: Path, keys: list[Key]) -> None:
-    text = json.dumps({"format": _FORMAT, "keys": [asdict(key) for key in keys]}, indent=1) + "\n"
+    text = json.dumps({"format": _FORMAT, "keys": [_entry(key) for key in keys]}, indent=1) + "\n"
     with atomic_file(path, private=True) as stream:
         stream.write(text.encode())
+
+
+def _entry(key: Key) -> dict[str, Any]:
+    """Return a key as the file holds it; earlier versions know no skew, and read files in which no key has one."""
+    entry = asdict(key)
+    return entry if key.clock_skew_seconds is not None else {n: v for n, v in entry.items() if n != _SKEW}
 
 
 def _by_hash(keys: list[Key]) -> dict[str, Key]:

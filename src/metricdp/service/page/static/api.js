@@ -1,6 +1,14 @@
 // Calls to this page's own service. Points travel in bodies only, never in addresses.
 
 let key = "";
+let local = null;
+
+/** Let this device answer in place of a service. */
+export function useDevice(device) {
+  local = device;
+}
+
+export const isLocal = () => local !== null;
 
 /** Remember a key for this tab; it is kept nowhere else. */
 export function useKey(text) {
@@ -20,6 +28,7 @@ const TRIES = 8;
 
 /** Read something; if the service limits the rate of requests, wait as long as it says and ask again. */
 export async function get(path) {
+  if (local) return local.get(path);
   for (let left = TRIES; ; left--) {
     try {
       return await call(path, {});
@@ -30,22 +39,34 @@ export async function get(path) {
   }
 }
 
-export const post = (path, body) =>
-  call(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+export async function post(path, body) {
+  if (local) return local.post(path, body);
+  return call(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+}
+
+/** Read a file. */
+export async function bytes(path) {
+  const response = await answered(path, {});
+  if (!response.ok) throw await refusal(response);
+  return response.arrayBuffer();
+}
 
 async function call(path, options) {
-  const headers = { ...options.headers, ...(key && { Authorization: `Bearer ${key}` }) };
-  let response;
-  try {
-    response = await fetch(path, { ...options, headers, signal: AbortSignal.timeout(20_000), credentials: "omit" });
-  } catch {
-    throw new ServiceError("The service does not answer. Is it still running?");
-  }
+  const response = await answered(path, options);
   if (!response.ok) throw await refusal(response);
   try {
     return JSON.parse(exactIds(await response.text()));
   } catch {
     throw new ServiceError("The service broke off its answer.");
+  }
+}
+
+async function answered(path, options) {
+  const headers = { ...options.headers, ...(key && { Authorization: `Bearer ${key}` }) };
+  try {
+    return await fetch(path, { ...options, headers, signal: AbortSignal.timeout(20_000), credentials: "omit" });
+  } catch {
+    throw new ServiceError("The service does not answer. Is it still running?");
   }
 }
 

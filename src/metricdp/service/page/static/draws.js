@@ -16,6 +16,7 @@ export class Draws {
   constructor({ state, marks, failed, changed, stale }) {
     Object.assign(this, { state, marks, failed, changed, stale });
     this.ledger = false;
+    this.hint = "Every press asks the service for real reports, as a device would.";
     this.clear();
     $("draw-one").addEventListener("click", () => this.draw(1));
     $("draw-many").addEventListener("click", () => this.draw(MANY));
@@ -26,8 +27,10 @@ export class Draws {
     });
   }
 
-  configure({ ledger }) {
+  configure({ ledger, device }) {
     this.ledger = ledger;
+    if (device) this.hint = "Every press draws real reports, on this device.";
+    this.clear();
     $("user-field").hidden = !ledger;
   }
 
@@ -35,15 +38,16 @@ export class Draws {
   clear() {
     this.counts = null;
     this.total = this.refused = 0;
-    this.last = null;
+    this.last = this.first = null;
     this.marks.rest();
-    this.say("Every press asks the service for real reports, as a device would.");
+    this.say(this.hint);
     $("clear").hidden = true;
+    $("adversary").hidden = true;
   }
 
   tally() {
     const shares = this.total >= TELLING ? this.counts.map((number) => number / this.total) : null;
-    return { counts: this.counts, shares, total: this.total, drawn: this.last };
+    return { counts: this.counts, shares, total: this.total, drawn: this.last, first: this.first };
   }
 
   async draw(number) {
@@ -75,6 +79,7 @@ export class Draws {
     this.counts ??= Array(mechanism.n_outputs).fill(0);
     const drawn = outputs.map((output) => (output ? mechanism.indexOf(output.id) : null));
     for (const index of drawn) if (index !== null) this.counts[index] += 1;
+    this.first ??= drawn.find((index) => index !== null) ?? null;
     this.total += outputs.length - refused;
     this.refused += refused;
     const only = number === 1 ? drawn[0] : null;

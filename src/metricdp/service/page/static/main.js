@@ -1,18 +1,24 @@
 // The page: what is chosen, what was answered, and who draws it.
 
-import { ServiceError, get, post, useKey } from "./api.js";
+import { Adversary } from "./adversary.js";
+import { ServiceError, get, useDevice, useKey } from "./api.js";
 import { Camera } from "./camera.js";
+import { chances } from "./chances.js";
+import { openDevice } from "./device.js";
 import { Draws } from "./draws.js";
 import { listen } from "./gestures.js";
 import { latest } from "./latest.js";
 import { Marks } from "./marks.js";
-import { accuracyRadius, comparison, distance, protectionRadius, ranked } from "./measure.js";
+import { cellsOf, exponentBetween, protectionRadius } from "./elastic.js";
+import { accuracyRadius, comparison, distance, ranked } from "./measure.js";
 import { Methods, groupTitle, grouped } from "./methods.js";
+import { drawOneOrMany } from "./one_or_many.js";
 import { drawRadii, drawVersus, summary, versusSummary } from "./panels.js";
 import { movable } from "./pins.js";
 import { withPlaces } from "./places.js";
 import { Reports } from "./reports.js";
 import { Roads } from "./roads.js";
+import { Shades } from "./shades.js";
 import { drawLand, drawPin, drawScale, drawTip, onPlane, planeBox } from "./stage.js";
 import { themeSwitch } from "./theme.js";
 import { Tiles } from "./tiles.js";
@@ -34,6 +40,16 @@ const state = {
 
 const camera = new Camera();
 const roads = new Roads($("roads"), () => redraw());
+const shades = new Shades(
+  {
+    canvas: $("shades"),
+    legend: $("legend"),
+    toggle: $("shades-toggle"),
+    least: $("radius-least"),
+    most: $("radius-most"),
+  },
+  () => redraw(),
+);
 const marks = new Marks($("marks"), (id) => look(id));
 const reports = new Reports(
   { table: $("outputs"), head: $("outputs-head"), caption: $("outputs-caption"), rest: $("rest") },
@@ -51,6 +67,7 @@ const methods = new Methods(
   { choose },
 );
 const draws = new Draws({ state, marks, failed, changed: () => answered(), stale: () => moved() });
+const adversary = new Adversary({ state, changed: () => answered() });
 let roadLines = null;
 let tiles = null;
 
@@ -61,6 +78,7 @@ async function start() {
     roads.forget();
     redraw();
   });
+  if (document.documentElement.dataset.source === "device") useDevice(await openDevice());
   state.config = await get("page/config");
   const { city, tiles: template, keys, version } = state.config;
   document.querySelector(".logo").title = `metricdp ${version}`;
@@ -102,11 +120,27 @@ async function fetchMechanisms() {
   const queue = mechanisms.map((one, at) => [one, at]);
   const worker = async () => {
     for (let next = queue.shift(); next; next = queue.shift()) {
-      details[next[1]] = await get(`v1/mechanisms/${encodeURIComponent(next[0].id)}`);
+      details[next[1]] = await fetchMechanism(next[0].id);
     }
   };
   await Promise.all([worker(), worker(), worker(), worker()]);
   return details.map((one) => withPlaces({ ...one, p: one.p === "inf" ? Infinity : one.p }));
+}
+
+/** One mechanism, with the cells of its map where its ε varies over the box. */
+async function fetchMechanism(id) {
+  const address = `v1/mechanisms/${encodeURIComponent(id)}`;
+  const detail = await get(address);
+  if (!detail.epsilon_map) return detail;
+  const map = detail.map ?? (await get(`${address}/epsilon-map`).catch(absent));
+  // Without its cells the largest ε is what can be said of it: less, and still true.
+  return map ? { ...detail, map, cells: cellsOf(map) } : { ...detail, epsilon_map: null };
+}
+
+/** Null where nobody has the answer, as for pages without a service; other faults are told. */
+function absent(error) {
+  if (error instanceof ServiceError && error.status !== 404) throw error;
+  return null;
 }
 
 function take(mechanisms) {
@@ -137,6 +171,8 @@ function choose(mechanism) {
   state.mechanism = mechanism;
   draws.clear();
   methods.draw(state.group, mechanism);
+  drawOneOrMany($("one-or-many"), state.group, mechanism);
+  shades.show(mechanism);
   document.body.dataset.axes = mechanism.n_axes;
   $("no-map").hidden = mechanism.n_axes <= 2;
   $("no-map").textContent =
@@ -158,7 +194,7 @@ function moved() {
 const ask = latest(async ({ mechanism, places }) => {
   let answer;
   try {
-    answer = await post("v1/probabilities", { mechanism: mechanism.id, coordinates: "projected", points: places });
+    answer = await chances(mechanism, places);
   } catch (error) {
     failed(error, moved);
     return;
@@ -220,7 +256,7 @@ function tell(words) {
 function scene() {
   const { mechanism, comparing, answer, hot } = state;
   const outputs = mechanism.outputs_projected;
-  const radii = { protection: protectionRadius(mechanism), accuracy: null };
+  const radii = { protection: protectionRadius(mechanism, state.here), accuracy: null };
   const tally = draws.tally();
   const shown = { mechanism, outputs, radii, hot, unit: mechanism.unit, probabilities: null, versus: null, ...tally };
   if (!answer) return shown;
@@ -231,7 +267,8 @@ function scene() {
   shown.distances = outputs.map((place) => distance(here, place));
   shown.order = ranked(probabilities);
   if (comparing && there) {
-    shown.versus = comparison(probabilities, probabilitiesThere, mechanism, distance(here, there, mechanism.p));
+    const allowed = exponentBetween(mechanism, here, there);
+    shown.versus = comparison(probabilities, probabilitiesThere, distance(here, there, mechanism.p), allowed);
     shown.order = ranked(shown.versus.ratios);
   }
   return shown;
@@ -243,6 +280,7 @@ function answered() {
   // What was answered for the last mechanism stays on the map until the next answer, but is not told of this one.
   if (state.answer?.mechanism !== state.mechanism) return;
   const shown = scene();
+  adversary.take(shown);
   redraw();
   reports.draw(shown);
   drawRadii(shown);
@@ -267,9 +305,11 @@ function paint() {
   if (!mechanism || mechanism.n_axes > 2) return;
   const shown = scene();
   tiles?.draw(camera, mechanism.projection);
+  shades.draw(camera);
   roads.draw(camera);
   marks.draw(camera, {
     ...shown,
+    belief: draws.total ? adversary.cells() : null,
     box: planeBox(mechanism),
     here: onPlane(here),
     there: comparing ? onPlane(there) : null,
@@ -339,7 +379,7 @@ function compare(on) {
 /** Where the second pin starts: one protection radius away from the first, where there is room. */
 function across() {
   const { here, mechanism } = state;
-  const away = protectionRadius(mechanism);
+  const away = protectionRadius(mechanism, here);
   const [low, high] = mechanism.bounds;
   const side = here[0] + away <= high[0] || here[0] - low[0] < high[0] - here[0] ? 1 : -1;
   return clamp(here.map((value, axis) => (axis === 0 ? value + side * away : value)));

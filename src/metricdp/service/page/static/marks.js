@@ -14,6 +14,7 @@ export class Marks {
     this.svg = svg;
     this.hover = hover;
     this.shapes = {};
+    this.beliefs = add(svg, "g", { class: "beliefs" });
     for (const name of ["box", "protect"]) this.shapes[name] = add(svg, "path", { class: name });
     this.lights = add(svg, "g", { class: "lights" });
     for (const name of ["edge", "accuracy"]) this.shapes[name] = add(svg, "path", { class: name });
@@ -49,7 +50,8 @@ export class Marks {
   /** Place everything. `scene` is what there is to show, in the plane's coordinates; discs and rings have areas in
    *  proportion to `probabilities` and `rings`. */
   draw(camera, scene) {
-    const { box, here, there, outputs, probabilities, radii, p, rings, hot, drawn } = scene;
+    const { box, here, there, outputs, probabilities, radii, p, rings, hot, drawn, belief } = scene;
+    this.believe(camera, belief);
     const large = Math.min(64, Math.max(28, Math.min(camera.width, camera.height) * 0.085));
     const lines = (points) => `M${points.map((point) => camera.toScreen(point).map((v) => v.toFixed(2)).join(" ")).join("L")}Z`;
     const [[west, south], [east, north]] = box;
@@ -80,6 +82,22 @@ export class Marks {
     });
     if (probabilities) this.stack(probabilities);
     this.project = (id) => [camera.toScreen(here), camera.toScreen(outputs[id])];
+  }
+
+  /** Shade the cells of a lattice by how strongly each is believed in. */
+  believe(camera, belief) {
+    const wanted = belief?.places.length ?? 0;
+    while (this.beliefs.childElementCount > wanted) this.beliefs.lastElementChild.remove();
+    while (this.beliefs.childElementCount < wanted) add(this.beliefs, "rect", {});
+    if (!belief) return;
+    const { places, half, shades } = belief;
+    places.forEach(([x, y], cell) => {
+      const [left, top] = camera.toScreen([x - half[0], y + half[1]]);
+      const [right, bottom] = camera.toScreen([x + half[0], y - half[1]]);
+      const rect = this.beliefs.children[cell];
+      set(rect, { x: left.toFixed(2), y: top.toFixed(2), width: (right - left).toFixed(2), height: (bottom - top).toFixed(2) });
+      rect.style.opacity = (0.75 * shades[cell]).toFixed(3);
+    });
   }
 
   /** Small lights lie on large ones, or they could not be seen. */

@@ -45,17 +45,13 @@ export function ratio(p, q) {
   return p > q ? p / q : q / p;
 }
 
-/** How far another place may be, on the map, so that no report is more than e times likelier from either. */
-export const protectionRadius = (mechanism) => 1 / mechanism.plane_epsilon - mechanism.rounding;
-
-/** What two rows of probabilities give away about which of the two places it was, so far apart on the map. */
-export function comparison(here, there, mechanism, apart) {
+/** What two rows of probabilities give away about which of the two places it was, so far apart, with what is allowed. */
+export function comparison(here, there, apart, exponent) {
   const ratios = here.map((p, id) => ratio(p, there[id]));
   let worst = 0;
   ratios.forEach((value, id) => {
     if (value > ratios[worst]) worst = id;
   });
-  const exponent = mechanism.plane_epsilon * (apart + mechanism.rounding);
   return {
     ratios,
     worst,

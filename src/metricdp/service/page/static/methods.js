@@ -1,7 +1,8 @@
 // The choice of a mechanism: a slider over ε and a table of methods, for the files that share one problem.
 
-import { protectionRadius } from "./measure.js";
-import { budget, count, length, percent } from "./words.js";
+import { isLocal } from "./api.js";
+import { leastEpsilon, protectionRadius } from "./elastic.js";
+import { budgetOf, count, length, percent, upward } from "./words.js";
 
 // Boxes that differ by less than this share of their sides are one box: some mechanisms round theirs to a lattice.
 const SAME_BOX = 1e-5;
@@ -33,17 +34,20 @@ export function groupTitle([first]) {
   return `${count(first.n_outputs)} places, ${sides}${first.unit ? ` ${first.unit}` : ""}${norm} (${first.id})`;
 }
 
-/** The ε's at which a method was fitted, ascending. */
-export function budgets(group, method) {
-  const values = group.filter((one) => one.method === method).map((one) => one.epsilon);
+/** A method; those with a map of ε are a kind of their own. */
+const kindOf = (one) => `${one.method}${one.epsilon_map ? " with a map" : ""}`;
+
+/** The ε's at which a kind was fitted, ascending; a map counts with its least, the promise that it keeps everywhere. */
+export function budgets(group, kind) {
+  const values = group.filter((one) => kindOf(one) === kind).map(leastEpsilon);
   return [...new Set(values)].sort((a, b) => a - b);
 }
 
-/** The mechanism of a method whose ε is nearest on a logarithmic scale; among equals the one with the most similar id. */
-export function nearest(group, method, epsilon, id = "") {
-  const far = (one) => Math.abs(Math.log(one.epsilon / epsilon));
+/** The mechanism of a kind whose ε is nearest on a logarithmic scale; among equals the one with the most similar id. */
+export function nearest(group, kind, epsilon, id = "") {
+  const far = (one) => Math.abs(Math.log(leastEpsilon(one) / epsilon));
   const alike = (one) => [...one.id].findIndex((letter, at) => letter !== id[at]) >>> 0;
-  return group.filter((one) => one.method === method).sort((a, b) => far(a) - far(b) || alike(b) - alike(a))[0];
+  return group.filter((one) => kindOf(one) === kind).sort((a, b) => far(a) - far(b) || alike(b) - alike(a))[0];
 }
 
 export class Methods {
@@ -52,8 +56,8 @@ export class Methods {
     this.react = react;
     this.slider.addEventListener("input", () => {
       const { group, current } = this;
-      const epsilon = budgets(group, current.method)[this.slider.value];
-      react.choose(nearest(group, current.method, epsilon, current.id));
+      const epsilon = budgets(group, kindOf(current))[this.slider.value];
+      react.choose(nearest(group, kindOf(current), epsilon, current.id));
     });
     this.table.tBodies[0].addEventListener("click", (event) => {
       const row = event.target.closest("tr[data-mechanism]");
@@ -71,19 +75,20 @@ export class Methods {
 
   drawSlider() {
     const { slider, ticks, value, current } = this;
-    const values = budgets(this.group, current.method);
+    const values = budgets(this.group, kindOf(current));
+    const now = leastEpsilon(current);
     slider.max = values.length - 1;
-    slider.value = values.indexOf(current.epsilon);
+    slider.value = values.indexOf(now);
     slider.disabled = values.length < 2;
     slider.dataset.epsilon = current.epsilon;
-    const words = budget(current.epsilon, current.unit);
-    slider.setAttribute("aria-valuetext", `${words}, protection radius ${length(protectionRadius(current), current.unit)}`);
+    const words = budgetOf(current);
+    slider.setAttribute("aria-valuetext", `${words}, protection radius ${radiusWords(current)}`);
     value.textContent = words;
     ticks.replaceChildren(
       ...values.map((epsilon) => {
         const tick = document.createElement("span");
-        tick.textContent = epsilon;
-        tick.classList.toggle("now", epsilon === current.epsilon);
+        tick.textContent = current.epsilon_map ? upward(epsilon) : epsilon;
+        tick.classList.toggle("now", epsilon === now);
         return tick;
       }),
     );
@@ -93,13 +98,13 @@ export class Methods {
   drawTable() {
     const { group, current, table } = this;
     const focused = table.contains(document.activeElement);
-    const methods = [...new Set(group.map((one) => one.method))];
-    const rows = methods.flatMap((method) => {
-      const same = group.filter((one) => one.method === method && one.epsilon === current.epsilon);
-      return same.length > 0 ? same : [nearest(group, method, current.epsilon)];
+    const kinds = [...new Set(group.map(kindOf))];
+    const rows = kinds.flatMap((kind) => {
+      const same = group.filter((one) => kindOf(one) === kind && leastEpsilon(one) === leastEpsilon(current));
+      return same.length > 0 ? same : [nearest(group, kind, leastEpsilon(current))];
     });
     rows.sort((a, b) => (a.loss ?? Infinity) - (b.loss ?? Infinity));
-    const twice = (one) => rows.filter((other) => other.method === one.method).length > 1;
+    const twice = (one) => rows.filter((other) => kindOf(other) === kindOf(one)).length > 1;
     table.tBodies[0].replaceChildren(...rows.map((one) => this.row(one, twice(one))));
     this.lossHead.textContent = current.unit ? `Loss, ${current.unit}` : "Loss";
     if (focused) table.querySelector("[aria-pressed=true]")?.focus();
@@ -118,9 +123,10 @@ export class Methods {
     button.title = `${one.id}, method ${one.method}`;
     button.setAttribute("aria-pressed", one.id === current.id);
     head.append(button);
-    if (one.epsilon !== current.epsilon) {
+    if (one.epsilon_map || leastEpsilon(one) !== leastEpsilon(current)) {
       const other = document.createElement("small");
-      other.textContent = `at ε = ${one.epsilon}`;
+      const range = one.epsilon_map;
+      other.textContent = range ? `ε from ${upward(range.least)} to ${upward(range.most)}, by place` : `at ε = ${one.epsilon}`;
       head.append(other);
     }
     const over = one.loss !== null && one.lower_bound > 0 ? one.loss / one.lower_bound - 1 : null;
@@ -151,7 +157,7 @@ export class Methods {
       element.textContent = text;
       return element;
     };
-    const title = line("proved-title", certificate.holds ? "Proved private by this service" : "Not proved private");
+    const title = line("proved-title", certificate.holds ? `Proved private by this ${isLocal() ? "device" : "service"}` : "Not proved private");
     const parts = [title, line("claim", certificate.claim)];
     if (loss !== null && bound > 0) {
       const least = `${bound.toPrecision(3)}${unit ? ` ${unit}` : ""}`;
@@ -164,6 +170,12 @@ export class Methods {
     parts.push(hash);
     this.proof.replaceChildren(...parts);
   }
+}
+
+function radiusWords(mechanism) {
+  const { epsilon_map: range, unit } = mechanism;
+  if (!range) return length(protectionRadius(mechanism), unit);
+  return `${length(range.radius_least, unit)} to ${length(range.radius_most, unit)}, by place`;
 }
 
 /** A share as a percentage that is never rounded up to 100 %. */

@@ -42,6 +42,19 @@ export function budget(epsilon, unit) {
   return `ε = ${epsilon}${unit ? ` per ${unit}` : ""}`;
 }
 
+/** The ε of a mechanism, or its range where it varies over the box. */
+export function budgetOf({ epsilon, epsilon_map: range, unit }) {
+  if (!range) return budget(epsilon, unit);
+  return `ε = ${upward(range.least)} to ${upward(range.most)}${unit ? ` per ${unit}` : ""}`;
+}
+
+/** An ε in three digits that is not below it: whatever is read off it is kept. */
+export function upward(epsilon) {
+  const unit = 10 ** (Math.floor(Math.log10(epsilon)) - 2);
+  const near = Number(epsilon.toPrecision(3));
+  return near >= epsilon ? near : Number((near + unit).toPrecision(3));
+}
+
 export const count = (value) => value.toLocaleString("en-GB");
 
 /** Compass words for a step on the map. */

@@ -1,0 +1,146 @@
+"""The JavaScript package: its own tests in Node and Chromium, its types and size, and its verdicts beside Python's."""
+
+import json
+import random
+import re
+import shutil
+import warnings
+
+import numpy as np
+import pytest
+
+from device_tools import PACKAGE, ROOT, javascript_verdicts, needs_node, python_verdicts, run_node, served
+from file_mutants import MUTATIONS, base_files
+from forging import FORGERS, sealed
+from forging_maps import forge_elastic
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+LARGEST_BYTES = 60_000
+
+# Kinds that both languages draw from; and those that JavaScript must refuse, whatever is said of them.
+DRAWN = {"spline": FORGERS["spline"], "sparse spline": FORGERS["sparse spline"], "elastic spline": forge_elastic}
+DRAWN |= {"lattice-laplace": FORGERS["lattice-laplace"]}
+
+
+@needs_node
+def test_in_node():
+    assert "# fail 0" in run_node("--test", "--test-reporter=tap", "test/checks.test.mjs")
+
+
+@needs_node
+@pytest.mark.skipif(BROWSER is None, reason="needs chromium or google-chrome on the path")
+def test_in_chromium():
+    """The same checks in a real browser, and nothing is asked of anybody but the server of the test."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the test group's playwright")
+    with served(ROOT) as address, playwright.sync_playwright() as run:
+        browser = run.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page()
+        asked = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{address}/js/test/browser.html")
+        page.wait_for_function("() => document.body.dataset.state === 'done'", timeout=240_000)
+        results = json.loads(page.inner_text("#results"))
+        browser.close()
+    assert len(results) >= 20
+    assert [one for one in results if one["error"]] == []
+    assert all(url.startswith(address) for url in asked)
+
+
+def installed(name):
+    return (PACKAGE / "node_modules" / name).is_dir()
+
+
+@needs_node
+@pytest.mark.skipif(not installed("typescript"), reason="needs `npm ci` in js/")
+def test_types():
+    run_node("node_modules/typescript/bin/tsc", "-p", ".")
+
+
+@needs_node
+@pytest.mark.skipif(not installed("esbuild"), reason="needs `npm ci` in js/")
+def test_size():
+    assert json.loads(run_node("size.mjs"))["minified_bytes"] < LARGEST_BYTES
+
+
+def test_the_core_uses_nothing_of_node_and_no_other_package():
+    for source in (PACKAGE / "src").glob("*.js"):
+        text = source.read_text()
+        imported = [line.split('from "')[1] for line in text.splitlines() if line.startswith("import ")]
+        assert all(name.startswith("./") for name in imported), source
+        assert re.findall(r"\b(?:process|Buffer|console)\.|node:|Math\.random|\beval\b|fetch\(", text) == []
+        assert len(text.splitlines()) <= 500
+
+
+def test_the_package_says_what_it_needs():
+    package = json.loads((PACKAGE / "package.json").read_text())
+    assert "dependencies" not in package
+    lock = (PACKAGE / "package-lock.json").read_text()
+    assert "resolved" not in lock
+    assert "://" not in lock
+
+
+# ---------------------------------------------------------------- verdicts, file by file
+
+
+def forged_files(folder, count, seed):
+    rng = np.random.default_rng(seed)
+    for number in range(count):
+        kind = list(DRAWN)[number % len(DRAWN)]
+        path = folder / f"{number}-{kind.replace(' ', '-')}.mdp"
+        path.write_bytes(sealed(*DRAWN[kind](rng)))
+        yield path
+
+
+def damaged_files(folder, count, seed):
+    """Yield mutants of files of every kind: damaged archives, edited headers and arrays, with a fresh hash or without."""
+    rng = random.Random(seed)
+    bases = [path.read_bytes() for path in base_files(folder)]
+    for number in range(count):
+        mutation = rng.choice(MUTATIONS)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # two entries of one name, or NaN among whole numbers, are meant
+            mutant = mutation(rng.choice(bases), rng, bases)
+        path = folder / f"mutant-{number}-{mutation.__name__}.mdp"
+        path.write_bytes(mutant)
+        yield path
+
+
+def compare(paths, monkeypatch):
+    """Compare file by file; return how often each verdict was given."""
+    counts = {}
+    for path, ours, theirs in zip(paths, python_verdicts(paths, monkeypatch), javascript_verdicts(paths), strict=True):
+        verdict = theirs["verdict"]
+        counts[verdict] = counts.get(verdict, 0) + 1
+        if verdict == "unsupported":  # of a kind in floating point, so JavaScript proves nothing of it
+            continue
+        assert verdict == ours["verdict"], (path, ours, theirs)
+        if verdict == "accepted":
+            assert theirs["claim"] == ours["claim"]
+            assert (theirs["metres"] and theirs["metres"]["statement"]) == ours["metres"]
+            assert (theirs["paths"] and theirs["paths"]["statement"]) == ours["paths"]
+    return counts
+
+
+@needs_node
+def test_verdicts_on_forged_files(tmp_path, monkeypatch):
+    counts = compare(list(forged_files(tmp_path, 80, 3)), monkeypatch)
+    assert min(counts["accepted"], counts["not certified"], counts["refused"]) >= 10
+
+
+@needs_node
+def test_verdicts_on_damaged_files(tmp_path, monkeypatch):
+    counts = compare(list(damaged_files(tmp_path, 250, 3)), monkeypatch)
+    assert min(counts["accepted"], counts["unsupported"], counts["refused"]) >= 10
+
+
+@needs_node
+@pytest.mark.slow
+def test_two_thousand_forged_files(tmp_path, monkeypatch):
+    """Two thousand of kinds that both draw from, and as many damaged ones."""
+    counts = compare(list(forged_files(tmp_path, 2000, 19)), monkeypatch)
+    assert sum(counts.values()) == 2000
+    assert min(counts["accepted"], counts["not certified"], counts["refused"]) >= 200
+    counts |= {
+        f"damaged: {verdict}": n for verdict, n in compare(list(damaged_files(tmp_path, 2000, 19)), monkeypatch).items()
+    }
+    print(counts)
