@@ -4,6 +4,7 @@ FROM python:3.13-slim AS build
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
+COPY js js
 # Into a folder of its own, which is all that the next stage takes: neither pip's cache nor the source.
 RUN python -m venv /opt/metricdp \
     && /opt/metricdp/bin/pip install --no-cache-dir --only-binary :all: --no-binary metricdp ".[service]"

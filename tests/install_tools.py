@@ -19,6 +19,7 @@ def build_wheel(folder):
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(_ROOT / name, folder)
     shutil.copytree(_ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(_ROOT / "js" / "src", folder / "js" / "src")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", "dist"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=120)
     (built,) = (folder / "dist").iterdir()

@@ -134,7 +134,9 @@ def test_a_proof_is_named_once_and_demanded_everywhere(monkeypatch, problem, tmp
 def test_a_lower_bound_is_a_function_in_the_table(monkeypatch, problem):
     from metricdp.bounds import choosing
 
-    monkeypatch.setattr(choosing, "BOUNDS", {**choosing.BOUNDS, "toy": lambda problem, epsilon, options: epsilon / 8})
+    monkeypatch.setattr(
+        choosing, "BOUNDS", {**choosing.BOUNDS, "toy": lambda problem, budget, options: budget.epsilon / 8}
+    )
     assert mdp.lower_bound(problem, 2.0, kind="toy") == 0.25
     with pytest.raises(mdp.InvalidInputError, match="toy"):
         mdp.lower_bound(problem, 2.0, kind="another")

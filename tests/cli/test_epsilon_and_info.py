@@ -16,7 +16,7 @@ from problems import random_problem
 
 DATA = Path(__file__).parents[1] / "data"
 FACTS = [
-    "promise", "proof", "method", "kind", "epsilon", "p", "distance", "distance_unit", "protection_radius_e",
+    "promise", "proof", "method", "kind", "epsilon", "epsilon_map", "p", "distance", "distance_unit", "protection_radius_e",
     "protection_radius_2", "rounding", "figures_from", "report_distance_95", "report_distance_95_error",
     "report_distance_95_without_privacy", "loss", "loss_error", "loss_without_privacy", "loss_of_uniform_choice",
     "loss_exact", "loss_unit", "outputs", "box", "box_lonlat", "file",

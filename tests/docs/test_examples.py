@@ -66,6 +66,19 @@ def sensor_data(said):
     assert number(r"estimate: .* off by (\d+)%", said) < number(r"reports: .* off by (\d+)%", said) / 2
 
 
+def elastic(said):
+    assert "proved: True" in said
+    park, town = (number(rf"(\d+) m in {place}", said) for place in ("the park", "town"))
+    assert 125 <= town < park / 2 <= 250
+    assert 1 < number(r"give away: up to e\^([\d.]+)", said) <= number(r"between the two: at most e\^([\d.]+)", said)
+    loss, other = number(r"map: loss (\d+) m", said), number(r"the same promise: (\d+) m", said)
+    assert loss < 0.8 * other
+    epsilon, radius = number(r"one ε of ([\d.]+), \d", said), number(r"(\d+) m for everybody", said)
+    assert 2 < epsilon < 8
+    assert radius * epsilon == pytest.approx(1000, rel=0.01)
+    assert 0 < number(r"farther: (\d+) %", said) < 50
+
+
 def auditing_black_box(said):
     found = re.findall(r"(\w+).*: \d+ answers, .* ε ≥ ([\d.e+]+): (.*)", said)
     assert len(found) == 15
@@ -84,6 +97,23 @@ def positions_3d(said):
     assert em > spline > floor
 
 
+def masks_give_away(said):
+    found = re.findall(r"(\w+).*: off by (\d+) m after one report, (\d+) m after ten; ε = 4 (.*)", said)
+    one, ten = ({row[0]: float(row[which]) for row in found} for which in (1, 2))
+    assert list(one) == ["decimals", "snapped", "donut", "noise"]
+    assert [row[3] for row in found] == ["refuted", "refuted", "refuted", "not refuted"]
+    assert one["decimals"] < one["snapped"] < one["donut"] < one["noise"]
+    assert ten["decimals"] < ten["donut"] < one["donut"] / 3
+    assert ten["noise"] > ten["donut"]
+
+
+def taxi_day(said):
+    errors = [number(rf"{which}: (\d+) m off", said) for which in ("report", "static remap", "filtered", "smoothed")]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[2] < 0.9 * errors[1]
+    assert number(r"day: (\d+) reports", said) * 8 == number(r"together (\d+) per km", said)
+
+
 # By the name of the example: whether what it prints bears out what its text says.
 CHECKS = {
     check.__name__: check
@@ -93,8 +123,11 @@ CHECKS = {
         why_grids_leak,
         aipo_against_spline,
         sensor_data,
+        elastic,
         auditing_black_box,
         positions_3d,
+        masks_give_away,
+        taxi_day,
     )
 }
 

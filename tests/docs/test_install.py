@@ -9,8 +9,10 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import metricdp as mdp
 from install_tools import build_wheel
 from metricdp._version import __version__
 
@@ -62,12 +64,24 @@ def test_the_wheel_is_whole(wheel):
         for path in sources.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
+    # The package that draws on devices has its source in one place, and goes with the page.
+    expected |= {f"metricdp/service/page/core/{path.name}" for path in (ROOT / "js" / "src").iterdir()}
     assert {name for name in names if not name.startswith("metricdp-")} == expected
     assert {
         "metricdp/py.typed",
         *(f"metricdp/cities/data/helsinki/{one}.csv.xz" for one in ("nodes", "edges")),
     } <= names
     assert wheel.stat().st_size < 2_000_000
+
+
+def test_a_page_is_exported_from_what_is_installed(installed, tmp_path):
+    """Without the extra `service`, and with the modules that the wheel brought."""
+    problem = mdp.Problem(np.random.default_rng(0).random((20, 2)), np.eye(2), "euclidean", bounds=[[0, 0], [1, 1]])
+    mdp.fit(problem, 1.0, "spline", cells=3).save(tmp_path / "small.mdp")
+    answer = command_line(installed, "export", "page", "small.mdp", "--out", "page", cwd=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    core = {path.name for path in (tmp_path / "page" / "page" / "core").iterdir()}
+    assert core == {path.name for path in (ROOT / "js" / "src").glob("*.js")}
 
 
 def test_what_needs_no_extra_runs_without(installed, tmp_path):

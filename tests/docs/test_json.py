@@ -63,20 +63,29 @@ def assert_as_documented(section, document):
 # By section: arguments that print a document of the section.
 RUNS = {
     "fit": [["fit", "problem.npz", "--epsilon", "1", "--method", "em", "--out", "new.mdp"]],
-    "certify": [["certify", "em.mdp"], ["certify", "ground.mdp"], ["certify", "lp.mdp"], ["certify", "noise.mdp"]],
+    "certify": [["certify", "em.mdp"], ["certify", "ground.mdp"], ["certify", "lp.mdp"], ["certify", "map.mdp"],
+                ["certify", "em.mdp", "--between", "1,1", "2,2"], ["certify", "map.mdp", "--between", "10.0,50.0", "10.01,50.01"], ["certify", "noise.mdp"]],
     "audit": [["audit", "em.mdp", "--pairs", "100"], ["audit", "lp.mdp", "--pairs", "100", "--slack", "0.01"]],
     "audit --samples": [["audit", "em.mdp", "--samples", "10000"]],
+    "attack": [["attack", "em.mdp", "noise.mdp", "--reports", "1,3", "--draws", "20"], ["attack", "ground.mdp", "--city", "town"],
+               ["attack", "ground.mdp", "--reports", "1", "--traces", "walks.csv", "--public", "walks.csv", "--cell", "300m"]],
     "compare": [
         ["compare", "problem.npz", "--epsilons", "1", "--methods", "em,lp.mdp,ground.mdp", "--clusters", "5", "--workers", "1",
          "--cache", "cache"],
     ],
-    "info": [["info", "em.mdp"], ["info", "ground.mdp"]],
-    "epsilon": [["epsilon", "problem.npz", "--radius", "1", "--method", "em"]],
+    "info": [["info", "em.mdp"], ["info", "ground.mdp"], ["info", "map.mdp"]],
+    "epsilon": [
+        ["epsilon", "problem.npz", "--radius", "1", "--method", "em"],
+        ["epsilon", "problem.npz", "--error", "1", "--reports", "2", "--method", "em"],
+    ],
+    "epsilon --by-density": [["epsilon", "problem.npz", "--by-density", "people=20,least=0.5,most=2", "--out", "map.json"]],
     "perturb": [["perturb", "em.mdp", "points.csv", "out.csv"]],
+    "density": [["density", "em.mdp", "reports.csv", "--cell", "4"]],
     "ledger show": [["ledger", "show", "ledger.db"]],
     "ledger user": [["ledger", "user", "ledger.db", "ann"]],
     "ledger export": [["ledger", "export", "ledger.db", "people.csv"]],
     "ledger moved": [["ledger", "moved", "ledger.db"]],
+    "export page": [["export", "page", "spline.mdp", "--city", "town", "--out", "page"]],
     "cities list": [["cities", "list"]],
     "cities info": [["cities", "info", "town"]],
     "cities import": [["cities", "import", "town", "other"]],
@@ -106,12 +115,20 @@ def folder(tmp_path_factory):
     (place / "town").mkdir()
     (place / "town" / "nodes.csv").write_text("id,lon,lat\n1,10.0,50.0\n2,10.01,50.0\n3,10.01,50.01\n")
     (place / "town" / "edges.csv").write_text("u,v,length_m\n1,2,720\n2,3,1120\n")
+    walks = [f"{who},{60 * t},{10 + 0.0001 * t},{50 + 0.0003 * (t % 20)}" for who in range(3) for t in range(60)]
+    (place / "walks.csv").write_text("\n".join(["id,unix_s,lon,lat", *walks]))
     em = mdp.fit(problem, 1.0, "em")
     em.save(place / "em.mdp")
     mdp.fit(problem, 1.0, "lp", cells=2, certify=False).save(place / "lp.mdp")
     mdp.noise(1.0, bounds=problem.bounds).save(place / "noise.mdp")
     town = mdp.cities.load(place / "town").problem(outputs=2, tasks=2)
     mdp.fit(town, 1.0, "em").save(place / "ground.mdp")
+    (west, south), (east, north) = town.bounds
+    halves = mdp.EpsilonMap([[west, 0, east], [south, north]], [[1.0], [3.0]])
+    mdp.fit(town, halves, "spline", cells=4).save(place / "map.mdp")
+    rows = [f"{k},1.0,1.0" for k in np.random.default_rng(0).integers(0, 5, 200)]
+    (place / "reports.csv").write_text("\n".join(["output_id,x,y", *rows]))
+    mdp.fit(town, 1.0, "spline", cells=2).save(place / "spline.mdp")
     with mdp.Ledger(place / "ledger.db", max_epsilon=5) as ledger:
         ledger.sample(em, ["ann", "bob"], [[1.0, 1.0], [2.0, 2.0]])
     call("keys", "add", "bob", "--file", "known.json", cwd=place)
@@ -126,7 +143,11 @@ def test_every_command_is_documented_and_run(name):
 
 def test_the_page_describes_nothing_that_is_gone():
     page = PAGE.read_text()
-    described = set(re.findall(r"^## (.+)$", page, flags=re.MULTILINE)) - {"error", "audit --samples"}
+    described = set(re.findall(r"^## (.+)$", page, flags=re.MULTILINE)) - {
+        "error",
+        "audit --samples",
+        "epsilon --by-density",
+    }
     assert described == set(commands())
     used = " ".join(words for section in SECTIONS.values() for _, words in ROW.findall(section))
     parts = set(re.findall(r"^### (.+)$", page, flags=re.MULTILINE))
@@ -162,7 +183,7 @@ def test_the_page_is_not_lax(folder):
     [
         (["fit", "problem.npz", "--epsilon", "-1"], "InvalidInputError", "`--epsilon` must be a positive finite number"),
         (["fit", "problem.npz", "--epsilon", "one"], "UsageError", "Invalid value for '--epsilon'"),
-        (["fit", "problem.npz"], "UsageError", "Missing option '--epsilon'"),
+        (["fit", "problem.npz"], "InvalidInputError", "a number as `--epsilon`, or a file as `--epsilon-map`"),
         (["fit", "problem.npz", "--epsilon", "1", "--magic"], "UsageError", "No such option: --magic"),
         (["fit", "problem.npz", "--epsilon", "1", "--method", "lp", "--cells", "2"], "NotCertified", "metricdp audit"),
         (["certify", "none.mdp"], "FileNotFoundError", "none.mdp"),

@@ -37,6 +37,10 @@ COMMANDS = {
         "metricdp.cli.audit:audit_command",
         "Search for pairs of points that break the guarantee; exit code 1 if any is found.",
     ),
+    "attack": (
+        "metricdp.cli.attack:attack_command",
+        "Compute how far off an adversary is after one report or many, and how often their guess is near.",
+    ),
     "compare": (
         "metricdp.cli.compare:compare_command",
         "Fit every method at every ε and compare loss, gap to the best possible, violations and time.",
@@ -45,6 +49,10 @@ COMMANDS = {
         "metricdp.cli.perturb:perturb_command",
         "Report an output for every point of a file; the true coordinates go nowhere.",
     ),
+    "density": (
+        "metricdp.cli.density:density_command",
+        "Estimate how people are spread over cells from a file of their reports, with error bars.",
+    ),
     "reproduce": (
         "metricdp.cli.reproduce:reproduce_command",
         "Recompute the paper's tables and figures and say where they come out differently, and why.",
@@ -52,6 +60,10 @@ COMMANDS = {
     "serve": (
         "metricdp.cli.serve:serve_command",
         "Serve mechanisms over HTTP: private reports for devices and gateways, and a page to look at them.",
+    ),
+    "export": (
+        "metricdp.cli.export:export_app",
+        "Static files that draw on the device: a page without a server.",
     ),
     "ledger": (
         "metricdp.cli.ledger:ledger_app",

@@ -24,7 +24,7 @@ from metricdp.perturb.columns import PointColumns
 from metricdp.perturb.points import PlacesFile, read_places
 from metricdp.problem import Problem
 
-__all__ = ["Files", "own_places", "read_problem"]
+__all__ = ["Files", "own_places", "read_people", "read_problem"]
 
 _NPZ_FIELDS = ("records", "outputs", "loss", "prior", "bounds")
 
@@ -117,6 +117,29 @@ def read_problem(source: Path | None, files: Files, p: float = 2) -> Problem:
         fields["bounds"] = _corners(files.bounds)
     with named_as(_NAMES), _warnings_shown():
         return _built(fields, degrees=degrees, p=p)
+
+
+def read_people(source: Path | None, files: Files) -> Problem | None:
+    """Build a problem that says only where people may be, from an `.npz` or a file of records; None without either."""
+    if source is None and files.records is None:
+        given = {"--prior": files.prior, "--columns": files.columns, "--coordinates": files.coordinates}
+        _refuse_without("`--records`", {name: None if one is None else str(one) for name, one in given.items()})
+        return None
+    fields: dict[str, Any] = {} if source is None else _read_npz(source)
+    records = files.read_records()
+    places = fields.get("records") if records is None else records.points
+    if places is None:
+        raise InvalidInputError(f"{source} holds no records.")
+    prior = fields.get("prior") if files.prior is None else np.ravel(_read_numbers(files.prior))
+    columns = PointColumns(("records",), degrees=files.coordinates == "lonlat")
+    found = records or PlacesFile(places, columns, sure=True, kept=np.ones(0, dtype=np.bool_))
+    if records is not None and prior is not None:
+        prior = _of_rows(prior, records.kept)
+    degrees = _in_degrees({"--records": found})
+    with named_as(_NAMES), _warnings_shown():
+        return (Problem.from_lonlat if degrees else Problem)(
+            places, places[:1], np.zeros((len(places), 1)), prior=prior
+        )
 
 
 def _built(fields: dict[str, Any], *, degrees: bool, p: float) -> Problem:

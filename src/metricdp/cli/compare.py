@@ -19,7 +19,7 @@ from metricdp.experiments.canvas import require_plots
 from metricdp.experiments.comparing import compare
 from metricdp.experiments.comparison import Comparison
 from metricdp.experiments.comparison_figures import loss_figure, map_figure, ppr_figure
-from metricdp.experiments.comparison_tables import markdown_table, rich_table
+from metricdp.experiments.comparison_tables import error_table, markdown_table, rich_table
 from metricdp.files.reading import load
 from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.families import METHODS
@@ -102,6 +102,8 @@ def compare_command(
         print_json([dict(row) for _, row in frame.astype(object).where(frame.notna(), None).iterrows()])
     else:
         out.print(rich_table(frame, "expected loss"))
+        unit = "" if design.projection is None else ", km"
+        out.print(error_table(frame, f"how far off an adversary is after one report{unit}"))
 
 
 def _method(text: str) -> str | tuple[str, Mechanism]:

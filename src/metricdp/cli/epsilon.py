@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -13,9 +13,11 @@ from rich.text import Text
 from metricdp._lengths import length_km
 from metricdp._validation import reject
 from metricdp.cli import _problem as options
+from metricdp.cli._by_density import settings_of, tell_map
 from metricdp.cli._completion import methods, one_of
-from metricdp.cli._console import named_as, out, print_json
+from metricdp.cli._console import named_as, out, print_json, progress_bar
 from metricdp.cli._writing import require_folder
+from metricdp.errors import InvalidInputError
 from metricdp.experiments.canvas import picture_kind
 from metricdp.experiments.epsilon_choice import EpsilonChoice, choose_epsilon
 from metricdp.mechanisms.families import METHODS
@@ -28,9 +30,23 @@ def epsilon_command(
     problem: options.ProblemFile = None,
     *,
     radius: Annotated[
-        str,
+        str | None,
         typer.Option(help="The distance to protect: 500m or 0.5km on a map, a plain number for other coordinates."),
-    ],
+    ] = None,
+    error: Annotated[
+        str | None,
+        typer.Option(help="Or: how far off an adversary should still be, written in the same way; see --reports."),
+    ] = None,
+    by_density: Annotated[
+        str | None,
+        typer.Option(
+            help="Or: a map with an ε for each place, by how many people are near: people=500,least=2,most=8."
+        ),
+    ] = None,
+    out_file: Annotated[
+        Path | None, typer.Option("--out", help="Where to write the map of --by-density, for `fit --epsilon-map`.")
+    ] = None,
+    reports: Annotated[int, typer.Option(help="Reports from one place that the adversary of --error has seen.")] = 1,
     ratio: Annotated[
         str,
         typer.Option(
@@ -41,7 +57,10 @@ def epsilon_command(
     method: Annotated[
         str, typer.Option(help=f"Whose costs are shown, one of: {', '.join(METHODS)}.", autocompletion=one_of(methods))
     ] = "laplace-remap",
-    plot: Annotated[Path | None, typer.Option(help="Also draw losses and distances over ε, into this file.")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", "--figures", help="Also draw losses and distances over ε, or the map, into this file."),
+    ] = None,
     city: options.City = None,
     n_outputs: options.NOutputs = None,
     n_tasks: options.NTasks = None,
@@ -61,7 +80,9 @@ def epsilon_command(
     as_json: options.JsonFlag = False,
 ) -> None:
     """Choose ε from a distance that is to be protected, and show what it and others cost."""
+    density = _density(by_density, {"--radius": radius, "--error": error}, out_file)
     times = _ratio(ratio)
+    require_folder("--out", out_file)
     if plot is not None:
         with named_as({"path": "--plot"}):
             picture_kind(plot)  # before the work, not after it
@@ -71,15 +92,38 @@ def epsilon_command(
         records=records, outputs=outputs, loss=loss, prior=prior, columns=columns, output_columns=output_columns,
         coordinates=coordinates, encoding=encoding, id_column=id_column, name_column=name_column, bounds=bounds,
     )  # fmt: skip
-    distance = _radius(radius, design)
-    with named_as({"radius_km": "--radius"}):
-        found = choose_epsilon(design, distance, times, method=method)
+    if density is not None:
+        tell_map(design, density, out_file, plot, as_json=as_json)
+        return
+    distances = {
+        "radius_km": None if radius is None else _distance("--radius", radius, design),
+        "error_km": None if error is None else _distance("--error", error, design),
+    }
+    with named_as({"radius_km": "--radius", "error_km": "--error"}), progress_bar("choosing ε") as progress:
+        found = choose_epsilon(design, ratio=times, method=method, reports=reports, progress=progress, **distances)
     if plot is not None:
         found.plot(plot)
     if as_json:
         print_json({**found.to_dict(), "plot": None if plot is None else str(plot)})
     else:
         _show(found, plot)
+
+
+def _density(text: str | None, others: dict[str, str | None], out_file: Path | None) -> dict[str, Any] | None:
+    """Return the settings of `--by-density`, or None; what is protected must be said in one way."""
+    given = [option for option, value in others.items() if value is not None]
+    if text is None:
+        if not given:
+            raise InvalidInputError(
+                "Give `--radius`, a distance to protect, `--error`, how far off an adversary should be, "
+                "or `--by-density`."
+            )
+        if out_file is not None:
+            raise InvalidInputError("`--out` is about the map of `--by-density`, which is not given.")
+        return None
+    if given:
+        raise InvalidInputError(f"`--by-density` and `{given[0]}` exclude each other; leave one of them out.")
+    return settings_of(text)
 
 
 def _ratio(text: str) -> float:
@@ -92,18 +136,18 @@ def _ratio(text: str) -> float:
     return ratio
 
 
-def _radius(text: str, problem: Problem) -> float:
-    """Return the radius in the problem's distances; a unit only where there is a map to measure it on."""
+def _distance(option: str, text: str, problem: Problem) -> float:
+    """Return a distance in the problem's own unit; a unit only where there is a map to measure it on."""
     if problem.projection is not None:
-        return length_km("--radius", text)
+        return length_km(option, text)
     try:
-        radius = float(text)
+        distance = float(text)
     except ValueError:
-        radius = math.nan
-    if not (math.isfinite(radius) and radius > 0):
+        distance = math.nan
+    if not (math.isfinite(distance) and distance > 0):
         rule = "a positive number without a unit, because this problem has no longitude and latitude"
-        raise reject("--radius", rule, repr(text))
-    return radius
+        raise reject(option, rule, repr(text))
+    return distance
 
 
 def _show(found: EpsilonChoice, plot: Path | None) -> None:

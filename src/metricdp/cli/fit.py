@@ -13,7 +13,8 @@ import typer
 from metricdp._validation import choice, reject
 from metricdp.cli import _problem as options
 from metricdp.cli._completion import methods, one_of
-from metricdp.cli._console import out, print_json, progress_bar
+from metricdp.cli._console import note, out, print_json, progress_bar
+from metricdp.cli._epsilon_map import EpsilonElsewhere, EpsilonMapFile, require_one, the_one_given
 from metricdp.cli._writing import require_folder
 from metricdp.errors import InvalidInputError
 from metricdp.files.header import FORMAT
@@ -33,8 +34,11 @@ def fit_command(
     problem: options.ProblemFile = None,
     *,
     epsilon: Annotated[
-        float, typer.Option(help="Privacy budget, per km on a map; smaller is more private. See `metricdp epsilon`.")
-    ],
+        float | None,
+        typer.Option(help="Privacy budget, per km on a map; smaller is more private. See `metricdp epsilon`."),
+    ] = None,
+    epsilon_map: EpsilonMapFile = None,
+    epsilon_elsewhere: EpsilonElsewhere = None,
     out_file: Annotated[Path, typer.Option("--out", help="Where to write the mechanism.")] = Path("mechanism.mdp"),
     method: Annotated[
         str, typer.Option(help=f"One of: {', '.join(METHODS)}.", autocompletion=one_of(methods))
@@ -80,6 +84,7 @@ def fit_command(
 ) -> None:
     """Design a mechanism, prove that it is private, and write it to a file."""
     require_folder("--out", out_file)
+    require_one(epsilon, epsilon_map, epsilon_elsewhere)
     design, _ = options.design_problem(
         problem, city, n_outputs=n_outputs, n_tasks=n_tasks, seed=seed, p=p,
         records=records, outputs=outputs, loss=loss, prior=prior, columns=columns, output_columns=output_columns,
@@ -91,8 +96,11 @@ def fit_command(
     }  # fmt: skip
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     _refuse_unknown(method, chosen, tuple(given))
+    budget = the_one_given(epsilon, epsilon_map, epsilon_elsewhere, design)
     with progress_bar(f"fitting {method}") as progress:
-        mechanism = fit(design, epsilon, method, progress=progress, **chosen)
+        mechanism = fit(design, budget, method, progress=progress, **chosen)
+    if isinstance(said := mechanism.report.get("epsilon_map"), str):
+        note(f"{said}.")
     mechanism.save(out_file)
     card = _card(mechanism, out_file)
     if as_json:
