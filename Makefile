@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.metricdp-installed
 
-.PHONY: demo test test-all test-lowest coverage lint clean
+.PHONY: demo test test-all test-lowest coverage lint docs clean
 
 demo: $(STAMP)
 	$(BIN)/metricdp demo --out demo
@@ -31,6 +31,10 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The site, into build/docs; a warning is an error. Examples that have not changed are not run again.
+docs: $(STAMP)
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
+
 $(STAMP): pyproject.toml
 	@python3 -c 'import sys; sys.exit("metricdp needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || python3 -m venv $(VENV)
@@ -39,4 +43,4 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) $(VENV)-lowest demo .coverage coverage.xml
+	rm -rf $(VENV) $(VENV)-lowest demo build docs/examples .coverage coverage.xml

@@ -1,4 +1,8 @@
-"""AIPO against splines: private everywhere, both of them, but one makes more of ε.
+"""
+AIPO against splines
+====================
+
+Both are private everywhere, but one makes more of ε.
 
 Both lay a grid of 8 × 8 cells over Helsinki. AIPO interpolates logarithms of probabilities between the corners of
 cells and normalises afterwards, for which its proof sets half of ε aside. `certify` examines the mechanism at hand,

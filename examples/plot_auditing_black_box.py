@@ -1,4 +1,8 @@
-"""Auditing a black box: what can be proved against a mechanism by only asking it.
+"""
+Auditing a black box
+====================
+
+What can be proved against a mechanism by only asking it.
 
 Three programs claim ε = 8 per km for places in Helsinki, and an audit sees nothing but their answers. It looks for
 two places and a set of reports that tell them apart, then asks afresh, and bounds the true ε from below with a

@@ -1,4 +1,8 @@
-"""Choosing ε in metres: what a budget protects, and what it costs.
+"""
+Choosing ε in metres
+====================
+
+What a budget protects, and what it costs.
 
 1/ε is a distance, the protection radius: of two places that are no further apart than that, no report is more than e
 ≈ 2.7 times likelier from one than from the other. Read the picture from below: choose the radius within which places

@@ -1,4 +1,8 @@
-"""A guarantee that varies over the map: a protection radius for each place, instead of one for all.
+"""
+A guarantee that varies over the map
+====================================
+
+A protection radius for each place, instead of one for all.
 
 On the left, central Helsinki with ε by density: everybody is hidden among 50 crossings and bends of roads, within 125 m
 where there are many and within up to 500 m in the park. To promise 500 m to those in the park, a mechanism with one ε

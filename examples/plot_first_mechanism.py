@@ -1,4 +1,8 @@
-"""A first mechanism: design it for a city, prove it private, see where its reports go.
+"""
+A first mechanism
+=================
+
+Design it for a city, prove it private, see where its reports go.
 
 The maps show the streets of central Helsinki and the 20 places that may be reported. The star is where somebody
 really is; a dot is the larger and brighter the likelier its place is to be reported. The two stars are not quite 1/ε

@@ -1,4 +1,8 @@
-"""What masks give away: grid snapping, rounding of decimals and donut masks, before an adversary who asks again.
+"""
+What masks give away
+====================
+
+Grid snapping, rounding of decimals and donut masks, before an adversary who asks again.
 
 Four programs hide where somebody in central Helsinki is. The first rounds to three decimals of a degree, about 100 m;
 the second snaps to a grid of 250 m; the third moves the point by 100 to 400 m in a random direction (a donut mask); the

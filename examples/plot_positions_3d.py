@@ -1,4 +1,8 @@
-"""Positions in space: drones above the streets of Helsinki.
+"""
+Positions in space
+==================
+
+Drones above the streets of Helsinki.
 
 Drones fly 20 to 120 m above the streets, and each reports one of 24 points in the air. The star is one of them; a dot
 is the larger and brighter the likelier its point is to be reported. Distance is measured in space, and ε = 8 per km:

@@ -1,4 +1,8 @@
-"""One-dimensional data: resting heart rates, one report per person.
+"""
+One-dimensional data
+====================
+
+Resting heart rates, one report per person.
 
 ε = 0.25, so that heart rates 4 per minute apart are at most e times apart in what they report. Left: how likely each
 report (across, in steps of 5) is for each heart rate (up). The mechanism was designed for heart rates spread evenly

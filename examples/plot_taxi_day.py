@@ -1,4 +1,8 @@
-"""A taxi's day: what the reports of a day say together, and what they cost.
+"""
+A taxi's day
+============
+
+What the reports of a day say together, and what they cost.
 
 A taxi drives along the streets of central Helsinki for ten hours, waits now and then, and reports once a minute with
 exact noise of ε = 8 per km. Each report alone is 250 m off on average. How other taxis move is public, so whoever reads

@@ -1,4 +1,8 @@
-"""Why a mechanism that is private on a grid is not private.
+"""
+Why grids leak
+==============
+
+A mechanism that is private on a grid is not private between its points.
 
 Somebody walks north through Helsinki. Each line is the probability of one report on the way, dark for places in the
 south and light for places in the north. The best mechanism on a grid treats all places of a cell alike and is private
