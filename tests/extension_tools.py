@@ -38,7 +38,7 @@ ONCE = """(options) => new Promise((resolve) => navigator.geolocation.getCurrent
 def build(browser, folder):
     """Put the extension together as the README says."""
     command = [NODE, str(EXTENSION / "build.mjs"), browser, str(folder)]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
     return folder
 
 
@@ -87,6 +87,7 @@ class Extended:
 
     def __init__(self, context, sites):
         self.context, self.sites = context, sites
+        context.set_default_timeout(120_000)  # for a busy machine
         self.worker = context.service_workers[0] if context.service_workers else context.wait_for_event("serviceworker")
         self.home = self.worker.url.removesuffix("src/background.js")
         self._cdp = context.browser.new_browser_cdp_session()
@@ -116,7 +117,7 @@ class Extended:
     def targets(self):
         return self._cdp.send("Target.getTargets", {"filter": [{}]})["targetInfos"]
 
-    def attach(self, wanted, seconds=30):
+    def attach(self, wanted, seconds=120):
         """Speak to a target that Playwright does not know."""
         end = time.monotonic() + seconds
         while not (found := [one for one in self.targets() if wanted(one)]):
@@ -125,7 +126,7 @@ class Extended:
         options = {"targetId": found[0]["targetId"], "flatten": False}
         return self._cdp.send("Target.attachToTarget", options)["sessionId"]
 
-    def command(self, session, method, params=None, seconds=40):
+    def command(self, session, method, params=None, seconds=120):
         self._sent += 1
         message = json.dumps({"id": self._sent, "method": method, "params": params or {}})
         self._cdp.send("Target.sendMessageToTarget", {"sessionId": session, "message": message})

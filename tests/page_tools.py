@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -20,6 +21,9 @@ FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+
+# So long a page on a busy machine is waited for, in milliseconds.
+HANGS_MS = 120_000
 
 SETTLED = """() => {
   const [pin, table] = [document.getElementById('here').dataset, document.getElementById('outputs').dataset];
@@ -76,6 +80,7 @@ def visiting(browser):
 
     def visit(service, *, also=(), errors=False, ready=True, width=1280, height=800, **options):
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        context.set_default_timeout(HANGS_MS)
         contexts.append(context)
         page = context.new_page()
         asked, logged = [], []
@@ -111,6 +116,14 @@ def settle(page):
 def until(page, condition):
     # As a function: the page's policy forbids to evaluate text.
     page.wait_for_function(f"() => {condition}")
+
+
+def comes_to(page, find, expected):
+    """Wait until what `find` returns is as expected: a page draws a moment after an input."""
+    deadline = time.monotonic() + HANGS_MS / 1000
+    while (found := find()) != expected and time.monotonic() < deadline:
+        page.wait_for_timeout(20)
+    assert found == expected
 
 
 def pin(page, name="here"):

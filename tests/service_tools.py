@@ -71,7 +71,7 @@ def with_service(settings, work, **options):
     return asyncio.run(run())
 
 
-async def eventually(question, seconds=20):
+async def eventually(question, seconds=120):
     """Ask an asynchronous question until the answer is yes."""
     end = time.monotonic() + seconds
     for _ in range(10**6):
@@ -98,11 +98,11 @@ class Running:
         self.port = int(url.rpartition(":")[2])
 
     def client(self, **options):
-        return httpx.Client(base_url=self.url, timeout=30, **options)
+        return httpx.Client(base_url=self.url, timeout=120, **options)
 
     def stop(self, how=signal.SIGTERM):
         self.process.send_signal(how)
-        return self.process.wait(30)
+        return self.process.wait(120)
 
 
 @contextmanager

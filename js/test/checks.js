@@ -234,20 +234,16 @@ check("spline: exhaustive law of tiny tables, as fractions", async ({ vectors, r
   }
 });
 
-/** Return χ² over its standard deviation above its mean. */
-function surprise(counts, probabilities, draws) {
-  let square = 0;
-  let freedom = -1;
-  probabilities.forEach((z, k) => {
-    isTrue(z > 0 || counts[k] === 0, "an impossible output was drawn");
-    if (z * draws < 5) return;
-    square += (counts[k] - z * draws) ** 2 / (z * draws);
-    freedom += 1;
-  });
-  return (square - freedom) / Math.sqrt(2 * Math.max(freedom, 1));
+/**
+ * Return whether an event of chance z came up as often as it may, but for a chance of 1e-12. By Chernoff's bound, a count c
+ * of n draws lies as far from n·z as it does, or farther, with a probability of at most 2 e^(−n·KL(c/n, z)).
+ */
+function follows(count, z, draws) {
+  const part = (seen, expected) => (seen === 0 ? 0 : seen * Math.log(seen / expected));
+  return part(count, z * draws) + part(draws - count, (1 - z) * draws) < Math.log(2e12);
 }
 
-check("draws follow the library's probabilities (chi-square, secure randomness)", async ({ vectors, read, draws = 40000 }) => {
+check("draws follow the library's probabilities (secure randomness)", async ({ vectors, read, draws = 80000 }) => {
   for (const expected of vectors.files.filter((one) => one.probabilities)) {
     const mechanism = await load(await read(expected.file));
     equal(mechanism.secure, true);
@@ -255,8 +251,7 @@ check("draws follow the library's probabilities (chi-square, secure randomness)"
       const point = unhexAll(expected.points)[i];
       const counts = row.map(() => 0);
       for (let n = 0; n < draws; n++) counts[mechanism.samplePoint(...point).index] += 1;
-      // Beyond 8 standard deviations once in far more than 10^6 runs.
-      isTrue(surprise(counts, row, draws) < 8, `law of ${expected.file} at point ${i}`);
+      row.forEach((z, k) => isTrue(follows(counts[k], z, draws), `law of ${expected.file} at point ${i}`));
     });
   }
 });
@@ -264,15 +259,14 @@ check("draws follow the library's probabilities (chi-square, secure randomness)"
 check("planar noise has the radial law of the lattice", async ({ draws = 40000 }) => {
   const mechanism = noise({ epsilon: 2, box: [[-5, -5], [5, 5]] });
   const edges = Array.from({ length: 21 }, (_, i) => i / 8);
-  const counts = Array(edges.length).fill(0);
+  const beyond = Array(edges.length).fill(0);
   for (let n = 0; n < draws; n++) {
     const [x, y] = mechanism.samplePoint(1, 2).point;
     const radius = Math.hypot(x - 1, y - 2);
-    counts[Math.min(Math.floor(radius * 8), edges.length - 1)] += 1;
+    edges.forEach((edge, i) => (beyond[i] += radius >= edge));
   }
   const tail = (r) => (1 + 2 * r) * Math.exp(-2 * r); // Pr[radius > r] of planar Laplace noise at rate 2
-  const shares = edges.map((r, i) => tail(r) - (i + 1 < edges.length ? tail(edges[i + 1]) : 0));
-  isTrue(surprise(counts, shares, draws) < 8, "radial law");
+  edges.forEach((edge, i) => isTrue(follows(beyond[i], tail(edge), draws), `radial law at ${edge}`));
 });
 
 // ---------------------------------------------------------------- parts

@@ -43,7 +43,7 @@ def test_points_outside_the_box_are_taken_to_it():
 def test_degrees_in_and_out():
     noise = mdp.noise(2.0, lonlat_bounds=ROME)
     here = np.array([12.4924, 41.8902])
-    reports = noise.sample_lonlat(np.tile(here, (20_000, 1)))
+    reports = np.asarray(noise.sample_lonlat(np.tile(here, (20_000, 1)), mdp.InsecureSeed(0)))
     distance = Geod(ellps="WGS84").inv(*np.tile(here, (20_000, 1)).T, *reports.T)[2] / 1000
     # Two axes of rate ε/κ: the mean distance is 2κ/ε on the map, and about that on the ground.
     assert distance.mean() == pytest.approx(1.0, rel=0.02)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
 
 import metricdp as mdp
+from chance_tools import follow
 from metricdp.errors import InvalidInputError, NotCertified
 from metricdp.files import content_hash
 from metricdp.mechanisms.families import METHODS
@@ -19,9 +19,6 @@ from metricdp.service import LedgerOptions, Settings, create_app, state
 from perturb_tools import nearest, points
 from problems import random_problem
 from service_tools import CENTRE, call, city, ledger_options, noisy_city, plane, post, saved, with_service
-
-# The generator cannot be seeded here, so a test of the law may fail by chance; once in a thousand million runs.
-RARE = 1e-9
 
 
 @pytest.fixture(scope="module")
@@ -45,16 +42,7 @@ def ids(answer):
 
 
 def fits(drawn, row):
-    """Whether draws follow a row of probabilities; places that are hardly ever drawn are counted together."""
-    counts = np.bincount(drawn, minlength=len(row))
-    expected = row * len(drawn)
-    few = expected < 5
-    counts = np.append(counts[~few], counts[few].sum())
-    expected = np.append(expected[~few], expected[few].sum())
-    if expected[-1] < 5:
-        assert counts[-1] < 60
-        counts, expected = counts[:-1], expected[:-1]
-    return stats.chisquare(counts, expected * counts.sum() / expected.sum()).pvalue > RARE
+    return follow(np.bincount(drawn, minlength=len(row)), row)
 
 
 @pytest.mark.parametrize("name", ["spline", "em", "laplace", "tem"])

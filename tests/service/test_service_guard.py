@@ -14,7 +14,7 @@ import metricdp.service.http.routes
 from metricdp.service import LedgerOptions, Settings
 from metricdp.service.http.logs import ScrubbedFormatter
 from metricdp.service.state.keys import add_key
-from service_tools import CENTRE, JSON, call, city, in_process, noisy_city, post, saved, with_service
+from service_tools import CENTRE, JSON, call, city, eventually, in_process, noisy_city, post, saved, with_service
 
 HERE = CENTRE.to_lonlat([[2.0, 2.0]])[0].tolist()
 
@@ -53,16 +53,23 @@ def test_too_long_a_body_is_not_read(files):
 
 
 def test_bodies_that_are_held_at_once_are_bounded(files):
-    settings = Settings(files=files, max_body_bytes=1000, max_held_bytes=2500, body_seconds=0.5, access_log=False)
+    settings = Settings(files=files, max_body_bytes=1000, max_held_bytes=2500, body_seconds=600, access_log=False)
 
-    async def slow():
+    async def slow(go_on):
         yield b" " * 900
-        await asyncio.sleep(0.2)
+        await go_on.wait()
         yield json.dumps({"point": HERE}).encode()
 
     async def work(client):
-        answers = await asyncio.gather(*(client.post("/v1/perturb", content=slow(), headers=JSON) for _ in range(6)))
-        return answers, await client.post("/v1/perturb", content=slow(), headers=JSON)
+        go_on = asyncio.Event()
+        asked = [asyncio.create_task(client.post("/v1/perturb", content=slow(go_on), headers=JSON)) for _ in range(6)]
+
+        async def four_are_answered():
+            return sum(one.done() for one in asked) == 4
+
+        await eventually(four_are_answered)  # while the others are held
+        go_on.set()
+        return await asyncio.gather(*asked), await client.post("/v1/perturb", content=slow(go_on), headers=JSON)
 
     answers, later = with_service(settings, work)
     statuses = sorted(answer.status_code for answer in answers)

@@ -9,9 +9,11 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -23,6 +25,8 @@ from problems import random_problem
 from service_tools import CENTRE, COMMAND, city, noisy_city, running, running_with, saved
 
 HERE = CENTRE.to_lonlat([[2.0, 2.0]])[0].tolist()
+# So long a busy machine is waited for; nothing here takes more than a second or two by itself.
+HANGS_SECONDS = 120
 HEAD = b"POST /v1/perturb HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
@@ -30,21 +34,20 @@ def serve(folder, *arguments):
     """Run `metricdp serve` where it is expected to refuse."""
     return subprocess.run(
         [*COMMAND, "serve", *map(str, arguments), "--port", "0"],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=60,
+        cwd=folder, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 
 
-def closed_after(connection, seconds):
-    """Return how long it takes until the other side closes, reading what it says; fails after some seconds."""
-    connection.settimeout(seconds)
-    started, said = time.monotonic(), b""
+def said_until_closed(connection):
+    """Return what the other side says until it closes; fails if it never does."""
+    said = b""
     while True:
         try:
             piece = connection.recv(65536)
         except ConnectionError:
             piece = b""
         if not piece:
-            return time.monotonic() - started, said
+            return said
         said += piece
 
 
@@ -109,15 +112,23 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch, capfd):
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    """A service with short patience, shared by the tests that do not end it."""
+    """A service with more patience than tests, which wait for `HANGS_SECONDS`: what it closes, it closes at once."""
     folder = tmp_path_factory.mktemp("server")
     files = saved(folder, sharp=city(), spline=noisy_city())
-    with running_with(folder, files=files, header_seconds=1, body_seconds=1, max_connections=40) as one:
+    with running_with(folder, files=files, header_seconds=600, body_seconds=600, max_connections=40) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory):
+    """A service with short patience, for tests that wait until it ends."""
+    folder = tmp_path_factory.mktemp("hasty")
+    with running_with(folder, files=saved(folder, sharp=city()), header_seconds=1, body_seconds=1) as one:
         yield one
 
 
 def connected(service):
-    return socket.create_connection(("127.0.0.1", service.port), timeout=10)
+    return socket.create_connection(("127.0.0.1", service.port), timeout=HANGS_SECONDS)
 
 
 def test_it_runs_on_the_fast_loop_and_parser(service):
@@ -131,52 +142,63 @@ def test_it_runs_on_the_fast_loop_and_parser(service):
         assert re.search(rf"/{package.__name__}/.*\.so", mapped)
 
 
-def test_slow_headers_are_cut_off(service):
-    """Three ways to hold a connection: saying nothing, a byte now and then, and blank lines after a request."""
+def said_to(connection, opening, piece):
+    """Send an opening, and a piece now and then until the other side closes; return what it says."""
 
-    def trickle(connection, piece, stop):
+    def trickle():
         while piece and not stop.wait(0.05):
             try:
                 connection.sendall(piece)
             except OSError:
                 return
 
+    stop = threading.Event()
+    connection.sendall(opening)
+    feeder = threading.Thread(target=trickle)
+    feeder.start()
+    try:
+        return said_until_closed(connection)
+    finally:
+        stop.set()
+        feeder.join()
+
+
+def test_slow_headers_are_cut_off(hasty):
+    """Three ways to hold a connection: saying nothing, a byte now and then, and blank lines after a request."""
     for opening, piece in ((b"", b""), (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n", b"X: y\r\n"), (b"", b"\r\n")):
-        with connected(service) as connection:
-            connection.sendall(opening)
-            feeder = threading.Thread(target=trickle, args=(connection, piece, stop := threading.Event()))
-            feeder.start()
-            seconds, said = closed_after(connection, 5)
-            stop.set()
-            feeder.join()
-        assert 0.5 < seconds < 3
+        started = time.monotonic()
+        with connected(hasty) as connection:
+            said = said_to(connection, opening, piece)
+        assert time.monotonic() - started > 0.9
         assert b"200" not in said
 
 
-def test_a_used_connection_cannot_be_held_by_blank_lines(service):
-    with connected(service) as connection:
+def test_a_used_connection_cannot_be_held_by_blank_lines(hasty):
+    with connected(hasty) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"200 OK" in connection.recv(65536)
         connection.sendall(b"\r\n")
-        seconds, _ = closed_after(connection, 5)
-        assert seconds < 3
+        said_until_closed(connection)
+
+
+@contextmanager
+def slow_clients(service):
+    with ExitStack() as stack:
+        slow = [stack.enter_context(connected(service)) for _ in range(30)]
+        for connection in slow:
+            connection.sendall(HEAD)
+        yield slow
 
 
 def test_many_slow_clients_do_not_keep_others_out(service):
-    slow = [connected(service) for _ in range(30)]
-    try:
+    with slow_clients(service), service.client() as client:
+        assert client.post("/v1/perturb", json={"point": HERE}).status_code == 200
+
+
+def test_many_slow_clients_are_cut_off(hasty):
+    with slow_clients(hasty) as slow:
         for connection in slow:
-            connection.sendall(HEAD)
-        with service.client() as client:
-            started = time.monotonic()
-            assert client.post("/v1/perturb", json={"point": HERE}).status_code == 200
-            assert time.monotonic() - started < 1
-        time.sleep(1.5)
-        for connection in slow:
-            assert closed_after(connection, 2)[0] < 1
-    finally:
-        for connection in slow:
-            connection.close()
+            assert b"200" not in said_until_closed(connection)
 
 
 def test_connections_are_counted(service):
@@ -187,29 +209,31 @@ def test_connections_are_counted(service):
     finally:
         for connection in held:
             connection.close()
-    time.sleep(0.2)
-    with service.client() as client:
-        assert client.get("/healthz").status_code == 200
+    # They are let in again as soon as the service has noticed that those are gone.
+    deadline = time.monotonic() + HANGS_SECONDS
+    status = 503
+    while status == 503 and time.monotonic() < deadline:
+        time.sleep(0.05)
+        with service.client() as client:
+            status = client.get("/healthz").status_code
+    assert status == 200
 
 
-def test_headers_and_body_have_each_their_own_time(service):
+def test_headers_and_body_have_each_their_own_time(tmp_path):
+    """Each takes more than half of the time that both are given."""
     body = json.dumps({"point": HERE}).encode()
-    with connected(service) as connection:
-        time.sleep(0.6)
+    files = saved(tmp_path, sharp=city())
+    with running_with(tmp_path, files=files, header_seconds=4, body_seconds=4) as one, connected(one) as connection:
+        time.sleep(2.1)
         connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body))
-        time.sleep(0.6)
+        time.sleep(2.1)
         connection.sendall(body)
         assert connection.recv(65536).startswith(b"HTTP/1.1 200 OK")
 
 
-def test_slow_bodies_are_cut_off(service):
-    with connected(service) as connection:
-        connection.sendall(HEAD + b"Content-Length: 1000\r\n\r\n{")
-        for _ in range(3):
-            time.sleep(0.2)
-            connection.sendall(b" ")
-        seconds, said = closed_after(connection, 5)
-    assert seconds < 2
+def test_slow_bodies_are_cut_off(hasty):
+    with connected(hasty) as connection:
+        said = said_to(connection, HEAD + b"Content-Length: 100000\r\n\r\n{", b" ")
     assert said.startswith(b"HTTP/1.1 408 ")
 
 
@@ -221,8 +245,12 @@ def test_answers_that_nobody_reads_are_given_up(tmp_path, h11):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # before connecting, so that it counts
         connection.connect(("127.0.0.1", one.port))
         connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        time.sleep(1.5)
-        _, said = closed_after(connection, 5)
+        deadline = time.monotonic() + HANGS_SECONDS
+        while any(other.raddr == connection.getsockname() for other in psutil.net_connections("tcp")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        connection.settimeout(HANGS_SECONDS)
+        said = said_until_closed(connection)
         assert said.startswith(b"HTTP/1.1 200 OK")
         assert len(said) < 6_000_000  # the rest was thrown away
         assert one.stop() == 0
@@ -236,8 +264,7 @@ def test_huge_headers_are_cut_off(service):
                 connection.sendall(b"X-Long: " + b"y" * 2000 + b"\r\n")
         except OSError:
             pass  # it was closed while we sent, as it should be
-        seconds, _ = closed_after(connection, 5)
-    assert seconds < 1
+        said_until_closed(connection)
 
 
 def test_large_bodies_are_not_taken_for_headers(service):
@@ -273,7 +300,7 @@ def test_a_body_of_a_thousand_million_points_is_not_taken(service, chunked):
                 sent += len(piece)
         except OSError:
             pass
-        closed_after(connection, 5)
+        said_until_closed(connection)
     assert sent < 40_000_000
     assert memory_mb(service.process) - before < 100
     with service.client() as client:
@@ -283,7 +310,7 @@ def test_a_body_of_a_thousand_million_points_is_not_taken(service, chunked):
 def test_the_answer_to_a_large_body_says_why(service):
     with connected(service) as connection:
         connection.sendall(HEAD + b"Expect: 100-continue\r\nContent-Length: 16000000000\r\n\r\n")
-        _, said = closed_after(connection, 5)
+        said = said_until_closed(connection)
     assert said.startswith(b"HTTP/1.1 413 ")
     assert json.loads(said.partition(b"\r\n\r\n")[2])["status"] == 413
 
@@ -297,11 +324,10 @@ def test_the_answer_to_a_large_body_says_why(service):
         HEAD + b"Content-Length: -5\r\n\r\n{}",
     ],
 )
-def test_garbage_is_answered_briefly(service, garbage):
-    with connected(service) as connection:
+def test_garbage_is_answered_briefly(hasty, garbage):
+    with connected(hasty) as connection:
         connection.sendall(garbage)
-        seconds, said = closed_after(connection, 5)
-    assert seconds < 3
+        said = said_until_closed(connection)
     assert b"200" not in said[:20]
 
 
@@ -311,7 +337,7 @@ def test_requests_one_behind_the_other(service):
     one = HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
     with connected(service) as connection:
         connection.sendall(one * 3 + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        _, said = closed_after(connection, 5)
+        said = said_until_closed(connection)
     assert said.count(b"HTTP/1.1 200 OK") == 4
     assert said.rstrip().endswith(b'{"alive":true}')
 
@@ -323,15 +349,13 @@ def test_rebinding_is_refused(service):
 
 def test_the_other_parser_has_the_same_patience(tmp_path):
     files = saved(tmp_path, sharp=city())
-    with running_with(tmp_path, files=files, h11=True, header_seconds=0.5, body_seconds=0.5) as one:
-        with one.client() as client:
-            assert client.post("/v1/perturb", json={"point": HERE}).status_code == 200
+    with running_with(tmp_path, files=files, h11=True, header_seconds=1, body_seconds=1) as one:
         with connected(one) as connection:
             connection.sendall(HEAD)
-            assert closed_after(connection, 5)[0] < 3
+            said_until_closed(connection)
         with connected(one) as connection:
             connection.sendall(HEAD + b"Content-Length: 1000\r\n\r\n{")
-            assert closed_after(connection, 5)[1].startswith(b"HTTP/1.1 408 ")
+            assert said_until_closed(connection).startswith(b"HTTP/1.1 408 ")
         assert one.stop() == 0
 
 
@@ -349,7 +373,7 @@ def test_requests_under_way_are_finished(tmp_path, how):
         received, refused = [], []
 
         def ask(number):
-            with httpx.Client(base_url=service.url, timeout=30) as client:
+            with httpx.Client(base_url=service.url, timeout=HANGS_SECONDS) as client:
                 while True:
                     try:
                         answer = client.post("/v1/perturb", json={"points": [HERE] * 300, "user": f"u{number}"})
