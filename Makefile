@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.metricdp-installed
 
-.PHONY: demo test test-all test-lowest coverage lint docs clean
+.PHONY: demo test test-all test-lowest coverage lint docs release-check clean
 
 demo: $(STAMP)
 	$(BIN)/metricdp demo --out demo
@@ -35,6 +35,13 @@ lint: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
 
+# Builds what is published, into dist/, and tries it on every supported Python that this machine has.
+release-check:
+	python3 -m venv $(VENV)-release
+	$(VENV)-release/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"  # --group
+	$(VENV)-release/bin/python -m pip install --quiet --disable-pip-version-check --group release
+	$(VENV)-release/bin/python -m release.check
+
 $(STAMP): pyproject.toml
 	@python3 -c 'import sys; sys.exit("metricdp needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || python3 -m venv $(VENV)
@@ -43,4 +50,4 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) $(VENV)-lowest demo build docs/examples .coverage coverage.xml
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-release demo build dist docs/examples .coverage coverage.xml

@@ -11,15 +11,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from perturb_tools import ROWS, lay_out, nearest, points, write_points
+from perturb_tools import ROWS, write_points
+from release.tables import losses, with_tables
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "README.md").read_text()
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, flags=re.DOTALL)
 COMMANDS = [
     line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if line.startswith("metricdp")
 ]
-COMPARISONS = [line for line in COMMANDS if line.startswith("metricdp compare")]
 PYTHON = [block for kind, block in BLOCKS if kind == "python"]
 SERVED = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if " serve " in line]
 MAKE = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if line.startswith("make")]
@@ -38,28 +38,17 @@ def folder(tmp_path_factory):
     return place
 
 
-def run_as_printed(lines, folder):
-    for line in lines:
+def test_commands(folder):
+    assert len(COMMANDS) == 4
+    for line in COMMANDS:
         program, *arguments = shlex.split(line)
         assert program == "metricdp"
         answer = run([sys.executable, "-m", "metricdp", *arguments], folder)
         assert answer.returncode == 0, f"{line}: {answer.stderr}"
         assert answer.stdout.strip()
-
-
-def test_commands(folder):
-    assert len(COMMANDS) >= 5
-    run_as_printed([line for line in COMMANDS if line not in COMPARISONS], folder)
     private = pd.read_parquet(folder / "out.parquet")
     assert list(private) == ["output_id", "lon", "lat"]
     assert len(private) == ROWS
-
-
-@pytest.mark.slow
-def test_comparisons(folder):
-    """A lower bound for a city takes most of a minute; tests/cli compares smaller problems."""
-    assert len(COMPARISONS) == 1
-    run_as_printed(COMPARISONS, folder)
 
 
 def test_the_page(tmp_path):
@@ -77,28 +66,10 @@ def test_the_page(tmp_path):
 
 
 def test_python(folder):
-    answer = run([sys.executable, "-c", PYTHON[0]], folder)
+    (block,) = PYTHON
+    answer = run([sys.executable, "-c", block], folder)
     assert answer.returncode == 0, answer.stderr
     assert re.search(r"\(8.0, d_2\)-mDP on the whole box", answer.stdout)
-
-
-def test_tables_of_other_libraries(tmp_path, monkeypatch):
-    for library in ("duckdb", "geopandas", "pandas", "polars"):
-        pytest.importorskip(library)
-    lay_out(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    (block,) = PYTHON[1:]
-    start = block.index("private = ")
-    lines = block[start:].splitlines()
-    kinds = []
-    for line in lines:
-        names = {}
-        exec(block[:start] + line, names)
-        private = names["private"]
-        kinds.append(type(private).__name__)
-        answers = private.df() if kinds[-1] == "DuckDBPyRelation" else private
-        assert list(answers["output_id"]) == nearest(points(ROWS)).tolist(), line
-    assert kinds == ["DuckDBPyRelation", "DataFrame", "DataFrame", "GeoDataFrame"]
 
 
 def test_make_knows_the_targets_and_ci_calls_the_test_command():
@@ -140,10 +111,45 @@ def test_what_is_cited_is_what_the_citation_file_says():
     assert f'"{fields["journal"]}"' in cited
 
 
+# The table of methods
+
+
+def test_the_table_is_that_of_the_results():
+    assert "<!-- table: docs/results/methods_rome.csv -->" in TEXT
+    assert with_tables(TEXT) == TEXT, "`python -m release.tables` writes the tables anew"
+
+
+def test_a_table_has_a_row_per_method_the_least_proved_loss_in_bold_and_the_bound(tmp_path):
+    results = tmp_path / "results.csv"
+    results.write_text(
+        "# from nowhere\nmethod,epsilon,loss,certified,lower_bound\n"
+        "em,0.5,3.14159,True,2\nem,2,2.5,True,1.5\nlp,0.5,2.1,False,2\nlp,2,1.6,False,1.5\nauto,2,1.75,True,1.5\nauto,0.5,4,True,2\n"
+    )
+    assert losses(results).splitlines() == [
+        "| method | ε = 0.5 | ε = 2 | private on the continuum |",
+        "| --- | --- | --- | --- |",
+        "| Exponential (`em`) | **3.142** | 2.500 | proved |",
+        "| LP (`lp`) | 2.100 | 1.600 | not proved |",
+        "| Best (`auto`) | 4.000 | **1.750** | proved |",
+        "| *lower bound for any private mechanism* | 2.000 | 1.500 |  |",
+    ]
+    page = "before\n<!-- table: results.csv -->\nold\n<!-- end of table -->\nafter\n"
+    assert with_tables(page, tmp_path) == page.replace("old\n", losses(results))
+
+
+def test_a_changed_result_changes_the_table(tmp_path):
+    place = tmp_path / "docs" / "results"
+    place.mkdir(parents=True)
+    text = (ROOT / "docs" / "results" / "methods_rome.csv").read_text(encoding="utf-8")
+    changed = re.sub(r"^auto,0.4,[\d.]+", "auto,0.4,3.5", text, flags=re.MULTILINE)
+    (place / "methods_rome.csv").write_text(changed, encoding="utf-8")
+    assert with_tables(TEXT, tmp_path) != TEXT
+
+
 def test_the_readme_is_short():
-    assert len(TEXT.splitlines()) < 150
+    assert len(TEXT.splitlines()) < 130
 
 
 def test_links_and_pictures_exist():
-    for target in re.findall(r"\]\(([^)#]+)\)", TEXT):
+    for target in re.findall(r"\]\((?!https:)([^)#]+)\)", TEXT):
         assert (ROOT / target).exists(), target

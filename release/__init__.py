@@ -1,0 +1,1 @@
+"""What is done before a release: `make release-check` runs `release.check`."""

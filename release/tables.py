@@ -1,0 +1,50 @@
+"""Tables of README.md that come from files of results. `python -m release.tables` writes them anew.
+
+A table stands between ``<!-- table: FILE -->`` and ``<!-- end of table -->``.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+
+from metricdp.mechanisms.families import METHODS
+
+__all__ = ["losses", "with_tables"]
+
+ROOT = Path(__file__).parents[1]
+_TABLE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+
+def losses(results: Path) -> str:
+    """Return a table of losses in Markdown: a row per method, a column per ε, and the lower bound.
+
+    The file has the columns `method`, `epsilon`, `loss`, `certified` and `lower_bound`, as `compare` writes them; lines
+    that begin with # tell where it comes from. The least loss of each ε that was proved is bold.
+    """
+    frame = pd.read_csv(results, comment="#")
+    by_epsilon = frame.groupby("epsilon")
+    least = frame[frame["certified"]].groupby("epsilon")["loss"].min()
+    heads = ["method", *(f"ε = {epsilon:g}" for epsilon in least.index), "private on the continuum"]
+    lines = [heads, ["---"] * len(heads)]
+    for name, rows in frame.groupby("method", sort=False):
+        values = rows.set_index("epsilon")["loss"].reindex(least.index)
+        shown = [f"**{one:.3f}**" if one == best else f"{one:.3f}" for one, best in zip(values, least, strict=True)]
+        proved = "proved" if rows["certified"].all() else "not proved"
+        label, _, _ = METHODS[str(name)].label.partition(" (")
+        lines.append([f"{label} (`{name}`)", *shown, proved])
+    bounds = [f"{bound:.3f}" for bound in by_epsilon["lower_bound"].max()]
+    lines.append(["*lower bound for any private mechanism*", *bounds, ""])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def with_tables(text: str, root: Path = ROOT) -> str:
+    """Return the text of a page with its tables as the files of results have them."""
+    return _TABLE.sub(lambda found: found[1] + losses(root / found[2]) + found[3], text)
+
+
+if __name__ == "__main__":
+    page = ROOT / "README.md"
+    page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
