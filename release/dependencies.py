@@ -37,19 +37,20 @@ def bill_of_materials(python: Path, written: Path) -> str:
         cwd=written.parent,
     )
     components = json.loads(written.read_text(encoding="utf-8"))["components"]
-    found = {one["name"]: licences_of(one) for one in components}
-    refused = [f"{name}: {licences or 'no licence'} is not on the list." for name, licences in found.items()]
-    refused = [one for one, licences in zip(refused, found.values(), strict=True) if not allowed(licences)]
+    found = {f"{one['name']} {one['version']}": licences_of(one) for one in components}
+    refused = [
+        f"{name}: {one or 'no licence that its metadata tell'}" for name, one in found.items() if not allowed(one)
+    ]
     if refused:
-        raise Failed(*refused, "release/licences.toml has the list.")
-    lines = [f"{name} {one['version']}: {found[name]}" for one in components for name in [one["name"]]]
-    return "\n".join([f"{written.name}: {len(found)} packages, all with licences on the list", *sorted(lines)])
+        raise Failed("Not on the list of release/licences.toml:", *refused)
+    listed = [f"{name}: {one}" for name, one in sorted(found.items())]
+    return "\n".join([f"{written.name}: {len(found)} packages, all with licences on the list", *listed])
 
 
 def licences_of(component: Mapping[str, Any]) -> str:
     """Return the licence of a component as an SPDX expression; empty if its metadata do not tell."""
     by_hand = _RULES["packages"].get(canonicalize_name(component["name"]))
-    return by_hand or " AND ".join(sorted({f"({one})" for one in _stated(component)}))
+    return by_hand or " AND ".join(sorted({f"({one})" if " " in one else one for one in _stated(component)}))
 
 
 def _stated(component: Mapping[str, Any]) -> Iterator[str]:
