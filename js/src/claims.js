@@ -1,9 +1,7 @@
 /** What is claimed, in words and in metres; the words are those of the Python library. */
 
 import { MARGIN_KM, kappaOver } from "./earth.js";
-import { lengthDown } from "./epsilon_map.js";
 import { atLeast, fraction, general, nextUp, over, repr, shortestDecimal } from "./numbers.js";
-import { power } from "./reals.js";
 
 /**
  * The claim on the ground: at most e^{E (d + r)} between two points as given, d in true km.
@@ -51,21 +49,29 @@ export class Claimed {
    * @param {import("./header.js").Box} fields.box
    * @param {import("./earth.js").Projection | null} fields.projection
    * @param {import("./epsilon_map.js").EpsilonMap | null} fields.map
+   * @param {typeof import("./norms.js") | null} fields.norms for orders of the norm other than 1, 2 and ∞
    * @param {number} movedBy how far a point of the box is moved along each axis before anything else, at most
    */
-  constructor({ epsilon, p, distance, box, projection, map }, movedBy) {
+  constructor({ epsilon, p, distance, box, projection, map, norms }, movedBy) {
     this.epsilon = epsilon;
     this.p = p;
     this.box = box;
     this.projection = projection;
     this.map = map;
+    this.norms = norms;
     this.isUniform = !map || map.values.length === 1;
     this.isGround = distance === "ground";
     this.kappa = projection ? kappaOver(projection, box) : 1;
-    const axes = box[0].length;
     const moved = movedBy + (projection ? PROJECTION_ERROR_KM : 0);
     /** r in the plane: moving two points by at most `moved` along each axis changes their distance by 2 N^{1/p} of that. */
-    this.rounding = 2 * moved * power(axes, 1 / p) * (1 + 1e-12);
+    this.rounding = 2 * moved * this.#power(1 / p) * (1 + 1e-12);
+  }
+
+  /** Return a power of N, the number of axes, as near as floats come. @param {number} exponent from 0 to 1 */
+  #power(exponent) {
+    const axes = this.box[0].length;
+    if (exponent === 1 / 2) return Math.sqrt(axes);
+    return this.norms ? this.norms.power(axes, exponent) : exponent ? axes : 1;
   }
 
   /** Return an ε per unit of the plane: ε/κ on the ground, because plane distances are at most κ times true ones. @param {number} epsilon */
@@ -90,7 +96,7 @@ export class Claimed {
     const exponent = 1 / this.p - 1 / 2;
     const claimed = this.claimedEpsilon;
     if (exponent <= 0) return claimed;
-    return claimed * (power(this.box[0].length, exponent) * (1 + 1e-15)) * (1 + 1e-15);
+    return claimed * (this.#power(exponent) * (1 + 1e-15)) * (1 + 1e-15);
   }
 
   /** Say why "per km" does not hold on the ground, if it does not. */
@@ -109,21 +115,7 @@ export class Claimed {
 
   /** State a proved claim along paths, where ε varies. @returns {Paths | null} */
   paths() {
-    if (!this.map || this.isUniform) return null;
-    const { least, shape } = this.map;
-    const most = this.epsilon;
-    const straight = this.straightEpsilon / most;
-    const [near, far] = [most, least].map((epsilon) => 1 / (epsilon * straight));
-    const unit = this.projection ? "km" : "";
-    const lengths = unit && `lengths in km ${this.isGround ? "on the ground" : "on the map"}, `;
-    const rounding = atLeast(this.isGround ? this.claimedRounding : this.rounding) + (unit && ` ${unit}`);
-    const statement =
-      `Private by a map of epsilon, from ${repr(least)} to ${repr(most)}: no report is more than exp(E + ${repr(most)} r) ` +
-      "times likelier from one point than from another, as given, where E is the integral of epsilon along any path " +
-      `inside the box that joins them (${lengths}r = ${rounding}). So any two places within ${lengthDown(near, unit)} of ` +
-      "each other are told apart by a factor of at most e, rounding apart, and within " +
-      `${lengthDown(far, unit)} if the straight line between them stays where epsilon is ${repr(least)}.`;
-    return Object.freeze({ least, most, radiusLeast: near, radiusMost: far, cells: [...shape], statement });
+    return this.map && this.map.paths(this);
   }
 
   /** Restate a proved claim on the ground. @returns {Metres | null} */

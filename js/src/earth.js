@@ -7,11 +7,11 @@
  * ground may leave the box towards a pole; its latitudes count.
  */
 
-import { require } from "./errors.js";
+import { must } from "./errors.js";
+import { atan, cos, sesqui, sin, tan } from "./functions.js";
 import { rint } from "./numbers.js";
-import { atan, cos, sesqui, sin, tan } from "./reals.js";
 
-const RADIUS_KM = 6371;
+export const RADIUS_KM = 6371;
 export const KIND = "equirectangular";
 
 // WGS 84.
@@ -38,10 +38,11 @@ const wrapped = (degrees) => (Math.abs(degrees) > 180 ? degrees - 360 * rint(deg
 export class Projection {
   /** @param {number} lon @param {number} lat degrees */
   constructor(lon, lat) {
-    require(Math.abs(lon) <= 180, "`lon_deg` must be between -180 and 180 degrees");
-    require(Math.abs(lat) < 90, "`lat_deg` must be strictly between -90 and 90 degrees");
-    this.lon = lon;
-    this.lat = lat;
+    must(Math.abs(lon) <= 180, "lon_deg", "between -180 and 180 degrees");
+    must(Math.abs(lat) < 90, "lat_deg", "strictly between -90 and 90 degrees");
+    // A file may have something else that counts as a number; it is refused because it would not be saved so.
+    this.lon = Number(lon);
+    this.lat = Number(lat);
     const alongMeridian = (RADIUS_KM * Math.PI) / 180;
     /** Kilometres on the plane per degree of longitude and of latitude. */
     this.kmPerDegree = Object.freeze([alongMeridian * cos(radians(lat)), alongMeridian]);
@@ -51,8 +52,8 @@ export class Projection {
   /** Return kilometres east and north of the centre. @param {number} lon @param {number} lat */
   toPlane(lon, lat) {
     // Which of them, but not its value: it may be somebody's coordinate.
-    require(Math.abs(lon) <= 180, "`lon` must be a number between -180 and 180 degrees");
-    require(Math.abs(lat) <= 90, "`lat` must be a number between -90 and 90 degrees");
+    must(Math.abs(lon) <= 180, "lon", "a number between -180 and 180 degrees");
+    must(Math.abs(lat) <= 90, "lat", "a number between -90 and 90 degrees");
     return [wrapped(lon - this.lon) * this.kmPerDegree[0], (lat - this.lat) * this.kmPerDegree[1]];
   }
 

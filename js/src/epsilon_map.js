@@ -1,52 +1,43 @@
 /** A map of ε: one value for each cell of a grid over the box. The promise is then made along paths. */
 
-import { require } from "./errors.js";
-import { decimalPlaces, fixed, scientific } from "./numbers.js";
+import { must, require } from "./errors.js";
+import { atLeast, decimalDigits, fixed, repr, scientific } from "./numbers.js";
 
-/**
- * @typedef {object} EpsilonMap
- * @property {Float64Array[]} breakpoints borders of its cells along each axis
- * @property {Float64Array} values of the cells, last axis fastest
- * @property {number[]} shape
- * @property {number} least
- */
+/** @typedef {import("./claims.js").Claimed} Claimed */
 
 const VALUES = "epsilon_values";
 const BORDERS = "epsilon_breakpoints_";
 const LEAST = 1e-100;
 
-/** Whether an array of a file is part of a map. @param {string} name */
-export const isMapArray = (name) => name === VALUES || /^epsilon_breakpoints_[0-7]$/.test(name);
-
 /**
- * Return the map of a file, null if it has none; it must be one of exactly this box, with ε as its largest value.
- * @param {Map<string, import("./archive.js").FileArray>} arrays
+ * Return the map of a file; it must be one of exactly this box, with ε as its largest value and borders between cells.
+ * @param {import("./header.js").Arrays} arrays
  * @param {import("./header.js").Box} box
  * @param {number} epsilon
- * @returns {EpsilonMap | null}
+ * @param {Float64Array[]} cells borders of the mechanism's cells along each axis
  */
-export function readMap(arrays, box, epsilon) {
-  const given = [...arrays.keys()].filter(isMapArray);
-  if (!given.length) return null;
-  const wanted = [VALUES, ...box[0].map((_, axis) => BORDERS + axis)];
-  const found = wanted.map((name) => arrays.get(name));
-  const whole = given.length === wanted.length && found.every((array) => array?.kind === "<f8");
-  require(whole, "a map of epsilon must be its values and its borders along each axis, in floats");
-  const [cells, ...borders] = /** @type {import("./archive.js").FileArray[]} */ (found);
-  const breakpoints = borders.map((array) => array.floats());
-  const values = cells.floats();
-  const { shape } = cells;
+export function readMap(arrays, box, epsilon, cells) {
+  /** @param {string} name */
+  const found = (name) => {
+    const array = arrays.get(name);
+    require(array?.kind === "<f8", "a map of epsilon must be its values and its borders along each axis, in floats");
+    return array;
+  };
+  const { floats: values, shape } = found(VALUES);
+  const borders = box[0].map((_, axis) => found(BORDERS + axis));
+  const breakpoints = borders.map((array) => array.floats);
   const fits = breakpoints.every((points, axis) => {
     const spans = points[0] === box[0][axis] && points[points.length - 1] === box[1][axis];
     const rising = points.every((x, i) => i === 0 || x > points[i - 1]);
-    return borders[axis].shape.length === 1 && points.length >= 2 && spans && rising && shape[axis] === points.length - 1;
+    return borders[axis].shape.length === 1 && spans && rising && shape[axis] === points.length - 1;
   });
-  require(fits && shape.length === breakpoints.length, "`epsilon_breakpoints` must rise and span the box, `epsilon_values` have one value for each cell");
+  must(fits && shape.length === breakpoints.length, BORDERS, `rising, and span the box; \`${VALUES}\` must be one for each cell`);
+  must(breakpoints.every((points, axis) => points.every((x) => cells[axis].includes(x))), BORDERS, "among the breakpoints");
   const least = values.reduce((a, b) => Math.min(a, b));
   const most = values.reduce((a, b) => Math.max(a, b));
-  require(least >= LEAST && most === epsilon, "`epsilon_values` must be positive, with `epsilon` as the largest");
+  must(least >= LEAST && most === epsilon, VALUES, "positive, with `epsilon` as the largest");
   require(!hasEqualNeighbours(values, shape), "the map of epsilon has neighbouring rows or columns that are equal");
-  return { breakpoints, values, shape, least };
+  return new EpsilonMap(breakpoints, values, shape, least);
 }
 
 /** @param {Float64Array} values @param {number[]} shape */
@@ -65,27 +56,63 @@ function hasEqualNeighbours(values, shape) {
   });
 }
 
-/** Whether borders of a map are among those of a spline's cells. @param {EpsilonMap} map @param {Float64Array[]} breakpoints */
-export const isAlong = (map, breakpoints) =>
-  map.breakpoints.every((points, axis) => points.every((x) => breakpoints[axis].includes(x)));
+export class EpsilonMap {
+  /** @param {Float64Array[]} breakpoints @param {Float64Array} values last axis fastest @param {number[]} shape @param {number} least */
+  constructor(breakpoints, values, shape, least) {
+    this.breakpoints = breakpoints;
+    this.values = values;
+    this.shape = shape;
+    this.least = least;
+  }
 
-/**
- * Return what gives the cell of the map that holds a cell of a finer grid.
- * @param {EpsilonMap} map
- * @param {Float64Array[]} breakpoints
- * @returns {(cell: number[]) => number}
- */
-export function mapCells({ breakpoints: own, shape }, breakpoints) {
-  const places = breakpoints.map((points, axis) => {
-    let place = -1;
-    return Array.from(points.subarray(0, -1), (x) => (x === own[axis][place + 1] ? ++place : place));
-  });
-  return (cell) => cell.reduce((at, n, axis) => at * shape[axis] + places[axis][n], 0);
+  /** What a file holds of it. @returns {Record<string, string>} */
+  get kinds() {
+    return Object.fromEntries([VALUES, ...this.shape.map((_, axis) => BORDERS + axis)].map((name) => [name, "<f8"]));
+  }
+
+  /** Return a copy for apps. */
+  plain() {
+    const lists = this.breakpoints.map((points) => Object.freeze(Array.from(points)));
+    return Object.freeze({
+      breakpoints: Object.freeze(lists),
+      values: Object.freeze(Array.from(this.values)),
+      shape: Object.freeze([...this.shape]),
+    });
+  }
+
+  /** Return what gives the cell of the map that holds a cell of a finer grid. @param {Float64Array[]} finer @returns {(cell: number[]) => number} */
+  cells(finer) {
+    const places = finer.map((points, axis) => {
+      let place = -1;
+      return Array.from(points.subarray(0, -1), (x) => (x === this.breakpoints[axis][place + 1] ? ++place : place));
+    });
+    return (cell) => cell.reduce((at, n, axis) => at * this.shape[axis] + places[axis][n], 0);
+  }
+
+  /** State a proved claim along paths, where ε varies. @param {Claimed} claimed @returns {import("./claims.js").Paths | null} */
+  paths(claimed) {
+    if (this.values.length === 1) return null;
+    const { least, shape } = this;
+    const most = claimed.epsilon;
+    const straight = claimed.straightEpsilon / most;
+    const [near, far] = [most, least].map((epsilon) => 1 / (epsilon * straight));
+    const unit = claimed.projection ? "km" : "";
+    const lengths = unit && `lengths in km ${claimed.isGround ? "on the ground" : "on the map"}, `;
+    const rounding = atLeast(claimed.isGround ? claimed.claimedRounding : claimed.rounding) + (unit && ` ${unit}`);
+    const statement =
+      `Private by a map of epsilon, from ${repr(least)} to ${repr(most)}: no report is more than exp(E + ${repr(most)} r) ` +
+      "times likelier from one point than from another, as given, where E is the integral of epsilon along any path " +
+      `inside the box that joins them (${lengths}r = ${rounding}). So any two places within ${lengthDown(near, unit)} of ` +
+      "each other are told apart by a factor of at most e, rounding apart, and within " +
+      `${lengthDown(far, unit)} if the straight line between them stays where epsilon is ${repr(least)}.`;
+    return Object.freeze({ least, most, radiusLeast: near, radiusMost: far, cells: [...shape], statement });
+  }
 }
 
 /** Return a distance in words, rounded down: in metres below a kilometre, a plain number where there is no unit. @param {number} value @param {string} unit */
-export function lengthDown(value, unit) {
-  const [digits, exponent] = decimalPlaces(value, 3);
+function lengthDown(value, unit) {
+  const [all, exponent] = decimalDigits(value);
+  const digits = all.slice(0, 3).replace(/0+$/, "");
   if (!unit) return plainDigits(digits, exponent);
   return exponent < 0 ? `${plainDigits(digits, exponent + 3)} m` : `${plainDigits(digits, exponent)} km`;
 }

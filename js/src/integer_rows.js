@@ -1,19 +1,9 @@
 /** Control rows in floating point, of files of format 1, to whole weights: the same weights that Python makes of them. */
 
 import { require } from "./errors.js";
+import { power } from "./norms.js";
 import { pow2 } from "./numbers.js";
-import { power } from "./reals.js";
-
-// The sum of a row is K·2^b; 2^-40 of uniform is far below what any loss can see.
-const FINEST = 40;
-const LARGEST_SUM_BITS = 58;
-const MOST_OUTPUTS = 2 ** 20;
-
-/** Return b: dense weights of K outputs sum to K·2^b. @param {number} outputs */
-export function fineness(outputs) {
-  require(outputs >= 1 && outputs <= MOST_OUTPUTS, `\`outputs\` must be at most ${MOST_OUTPUTS}`);
-  return Math.min(FINEST, LARGEST_SUM_BITS - (32 - Math.clz32(outputs - 1)));
-}
+import { fineness } from "./tables.js";
 
 /**
  * @param {Float64Array} values one row of K for each site

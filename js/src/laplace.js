@@ -1,14 +1,16 @@
 /** Laplace noise whose noisy points fall into squares that are labelled with outputs. */
 
-import { require } from "./errors.js";
+import { proved, refused } from "./claims.js";
+import { must, require } from "./errors.js";
+import { coarsestStep } from "./lattice.js";
 import { LatticeNoise, noiseStep } from "./noise.js";
-import { fraction, over, times, toNumber } from "./numbers.js";
-import { positive } from "./values.js";
+import { fraction, general, over, toNumber } from "./numbers.js";
 
 /**
  * @typedef {import("./header.js").Box} Box
  * @typedef {import("./header.js").Common} Common
- * @typedef {import("./header.js").Settings} Settings
+ * @typedef {import("./header.js").Header} Header
+ * @typedef {import("./header.js").Found} Found
  * @typedef {import("./words.js").WordSource} WordSource
  */
 
@@ -45,14 +47,33 @@ export class Noisy {
     });
   }
 
-  /** Return a/(ε·step), the share of ε that the noise spends. @param {import("./numbers.js").Fraction} epsilon */
-  share(epsilon) {
-    return over(this.noise.rate, times(epsilon, fraction(this.step)));
-  }
-
-  /** Return a/step, the rate per unit of distance. */
-  decay() {
-    return toNumber(over(this.noise.rate, fraction(this.step)));
+  /**
+   * Noise is private if it decays at ε at most, and if the lattice to which points are rounded is fine.
+   * @param {import("./claims.js").Claimed} claimed
+   * @returns {import("./proof.js").Finding}
+   */
+  prove(claimed) {
+    const { step } = this;
+    const decay = over(this.noise.rate, fraction(step));
+    const share = over(decay, claimed.inPlane(claimed.epsilon));
+    const isFine = step <= coarsestStep(claimed.box);
+    const holds = isFine && share.n <= share.d;
+    const worstRatio = isFine ? toNumber(share) : Infinity;
+    const claim = holds
+      ? proved(
+          claimed,
+          "Points are rounded to a lattice, and noise of that lattice is added whose probabilities are proportional to " +
+            `exp(-${general(toNumber(decay))} d), ${general(worstRatio)} of epsilon; it covers the whole lattice, so their sum is ` +
+            "the same from everywhere. What is done to the noisy point afterwards is post-processing. The noise is drawn " +
+            "exactly. Assumed: the random bits are uniform.",
+        )
+      : refused(
+          claimed,
+          isFine
+            ? `the noise decays at ${general(worstRatio)} of epsilon.`
+            : `points are rounded to multiples of ${general(step)}, which is too coarse.`,
+        );
+    return { holds, claim, worstRatio, worstWhere: {}, checked: 1 };
   }
 }
 
@@ -103,50 +124,51 @@ export class Laplace extends Noisy {
   }
 }
 
-/** @param {Common} common @param {Settings} settings */
-export function readNoise(common, settings) {
-  const rate = positive("rate", settings.number("rate"));
-  const body = new Noisy(rate, common.box, common.p);
-  return { body, settings: rateOnly(rate), kinds: {}, grid: null, box: common.box, breakpoints: [] };
+/** @param {Common} common @returns {Found} */
+export function readNoise({ box, p, settings }) {
+  return { body: new Noisy(readRate(settings), box, p), settings: rateOnly(settings), kinds: {}, grid: null, box, breakpoints: [] };
 }
 
-/** @param {number} rate @returns {Map<string, import("./json.js").Json>} */
-const rateOnly = (rate) => new Map([["rate", rate]]);
+/** @param {Header} settings */
+function readRate(settings) {
+  const rate = Number(settings.get("rate"));
+  must(rate > 0 && rate < Infinity, "rate", "a positive finite number");
+  return rate;
+}
 
-/** @param {Common} common @param {Settings} settings */
-export function readLaplace(common, settings) {
-  const axes = common.box[0].length;
-  const given = settings.array("window");
-  const numbers = Array.from(given.floats());
-  const fits = given.shape.length === 2 && given.shape[0] === 2 && given.shape[1] === axes;
-  require(fits && numbers.every(Number.isFinite), "`window` must be finite, lower corner first");
+/** @param {Header} settings @returns {Header} */
+const rateOnly = (settings) => new Map([["rate", readRate(settings)]]);
+
+/** @param {Common} common @returns {Found} */
+export function readLaplace({ box, p, count, settings, arrays }) {
+  const axes = box[0].length;
+  const given = arrays.get("window");
+  const numbers = Array.from(given?.floats ?? []);
+  const fits = given?.shape.length === 2 && given.shape[0] === 2 && given.shape[1] === axes;
+  must(fits && numbers.every(Number.isFinite), "window", "finite, lower corner first");
   const window = /** @type {Box} */ ([numbers.slice(0, axes), numbers.slice(axes)]);
-  const { shape, labels } = readLabels(settings, axes, common.count);
-  const rate = positive("rate", settings.number("rate"));
+  const { shape, labels } = readLabels(arrays.get("labels"), axes, count);
+  const rate = readRate(settings);
   const extent = Math.max(...window[0].map((edge, axis) => Math.abs(window[1][axis] - edge)));
-  require(rate * extent <= WIDEST, "`rate` must be less for a window this wide");
-  require(axes <= 4, "noise is supported for 1 to 4 axes");
-  const body = new Laplace(rate, common.box, common.p, window, shape, labels);
-  const around = body.around(common.box);
+  must(rate * extent <= WIDEST, "rate", "less for a window this wide");
+  const body = new Laplace(rate, box, p, window, shape, labels);
+  const around = body.around(box);
   const margins = window[0].flatMap((edge, axis) => [around[0][axis] - edge, window[1][axis] - around[1][axis]]);
   // A rounding below the least margin is no reason to refuse.
-  const wide = Math.min(...margins) * rate >= LEAST_MARGIN * (1 - 1e-9);
-  require(wide, "`window` must be wider than the box by 1 / rate on every side");
-  const isPlanar = axes === 2 && common.p === 2;
+  must(Math.min(...margins) * rate >= LEAST_MARGIN * (1 - 1e-9), "window", "wider than the box by 1 / rate on every side");
+  const isPlanar = axes === 2 && p === 2;
   require(!isPlanar || panels(body, around) <= MOST_PANELS, "`labels` must have fewer unequal neighbours");
-  const grid = new Map([["cells", shape.map(BigInt)]]);
   const kinds = { window: "<f8", labels: "<i8" };
-  return { body, settings: rateOnly(rate), kinds, grid, box: common.box, breakpoints: [] };
+  return { body, settings: rateOnly(settings), kinds, grid: new Map([["cells", shape.map(BigInt)]]), box, breakpoints: [] };
 }
 
-/** @param {Settings} settings @param {number} axes @param {number} outputs */
-function readLabels(settings, axes, outputs) {
-  const { kind, shape, size } = settings.array("labels");
-  const whole = (kind === "<i8" || kind === "<u2") && shape.length === axes && size > 0;
-  require(whole, `\`labels\` must be whole numbers with ${axes} axes`);
-  const labels = settings.array("labels").floats();
-  require(labels.every((label) => label >= 0 && label < outputs), `\`labels\` must be from 0 to ${outputs - 1}`);
-  return { shape, labels };
+/** @param {import("./archive.js").FileArray | undefined} array @param {number} axes @param {number} outputs */
+function readLabels(array, axes, outputs) {
+  const isWhole = array?.kind === "<i8" || array?.kind === "<u2";
+  must(isWhole && array.shape.length === axes, "labels", `whole numbers with ${axes} axes`);
+  const labels = array.floats;
+  must(labels.length && labels.every((label) => label >= 0 && label < outputs), "labels", "numbers of outputs");
+  return { shape: array.shape, labels };
 }
 
 /** Return how many panels the walls between squares of different labels are cut into. @param {Laplace} body @param {Box} around */

@@ -28,3 +28,26 @@ export const coarsestStep = (box) => Math.min(2 ** -20, shortestSide(box) * (1 +
 export function toSteps(point, [low, high], step) {
   return low.map((least, axis) => rint(Math.min(Math.max(point[axis], least), high[axis]) / step));
 }
+
+/** Whether a norm needs nothing of `norms.js`. @param {number} p its order */
+export const isCommon = (p) => p === 1 || p === 2 || p === Infinity;
+
+/**
+ * Return ‖v‖_p of sizes ≥ 0.
+ * @param {Float64Array} sizes
+ * @param {number} p
+ * @param {typeof import("./norms.js") | null} norms for orders other than 1, 2 and ∞
+ */
+export function norm(sizes, p, norms) {
+  let largest = 0;
+  let sum = 0;
+  let squares = 0;
+  for (let axis = 0; axis < sizes.length; axis++) {
+    const size = sizes[axis];
+    if (size > largest) largest = size;
+    sum += size;
+    squares += size * size;
+  }
+  if (p === 2) return Math.sqrt(squares);
+  return p === 1 ? sum : norms && p < Infinity ? norms.pNorm(sizes, p) : largest;
+}

@@ -1,24 +1,15 @@
 /** A mechanism that was proved private, as an app uses it. */
 
 import { Claimed } from "./claims.js";
-import { InvalidInput, NotCertified, require } from "./errors.js";
+import { NotCertified, require } from "./errors.js";
 import { plain } from "./json.js";
-import { Laplace, Noisy } from "./laplace.js";
 import { toSteps } from "./lattice.js";
-import { proveNoise, proveSpline } from "./proof.js";
-import { Spline } from "./spline.js";
 
 /**
- * @typedef {Omit<ReturnType<typeof import("./header.js").readFile>, "settings" | "kinds" | "grid" | "breakpoints">} Contents
+ * @typedef {Omit<Awaited<ReturnType<typeof import("./header.js").readFile>>, "settings" | "kinds" | "grid" | "breakpoints">} Contents
  * @typedef {import("./claims.js").Certificate} Certificate
  * @typedef {import("./words.js").WordSource} WordSource
  */
-
-/** Return a copy for apps. @param {import("./epsilon_map.js").EpsilonMap} map */
-function plainMap({ breakpoints, values, shape }) {
-  const lists = breakpoints.map((points) => Object.freeze(Array.from(points)));
-  return Object.freeze({ breakpoints: Object.freeze(lists), values: Object.freeze(Array.from(values)), shape: Object.freeze([...shape]) });
-}
 
 /** The only way to a mechanism is `load` or `noise`, which prove it first. */
 export class Mechanism {
@@ -32,7 +23,7 @@ export class Mechanism {
 
   /** @param {Contents} contents @param {WordSource} source @param {string} subject what an error is about */
   constructor(contents, source, subject) {
-    const { body, box, projection, outputs, ids, names, map } = contents;
+    const { body, box, projection, outputs, ids, names, map, report } = contents;
     this.#body = body;
     this.#box = box;
     this.#projection = projection;
@@ -44,19 +35,19 @@ export class Mechanism {
     this.format = contents.format;
     this.library = contents.library;
     this.sha256 = contents.sha256;
-    this.report = plain(contents.report);
     this.epsilon = contents.epsilon;
     this.p = contents.p;
     this.distance = contents.distance;
+    this.report = plain(report);
     this.secure = source.secure;
     this.box = Object.freeze(box.map((corner) => Object.freeze([...corner])));
     this.center = projection && Object.freeze({ lon: projection.lon, lat: projection.lat });
     this.places = Object.freeze(outputs.map((output, k) => this.#place(output, ids?.[k] ?? k, names?.[k] ?? null)));
-    this.epsilonMap = map && plainMap(map);
+    this.epsilonMap = map && map.plain();
     this.certificate = this.certify();
     if (!this.certificate.holds) throw new NotCertified(`${subject}: ${this.certificate.claim}`, this.certificate);
     this.claim = this.certificate.claim;
-    this.#draw = body instanceof Spline || body instanceof Laplace ? body.sampler() : null;
+    this.#draw = body.sampler?.();
     Object.freeze(this);
   }
 
@@ -64,11 +55,7 @@ export class Mechanism {
   certify() {
     const claimed = this.#claimed;
     const fault = claimed.groundFault();
-    const found = fault
-      ? { holds: false, claim: fault, worstRatio: Infinity, worstWhere: {}, checked: 0 }
-      : this.#body instanceof Spline
-        ? proveSpline(claimed, this.#body)
-        : proveNoise(claimed, /** @type {Noisy} */ (this.#body));
+    const found = fault ? { holds: false, claim: fault, worstRatio: Infinity, worstWhere: {}, checked: 0 } : this.#body.prove(claimed);
     const [metres, paths] = found.holds ? [claimed.metres(), claimed.paths()] : [null, null];
     return Object.freeze({ ...found, epsilon: this.epsilon, p: this.p, metres, paths });
   }
@@ -108,9 +95,7 @@ export class Mechanism {
 
   /** @param {number} lon @param {number} lat */
   #plane(lon, lat) {
-    if (!this.#projection) {
-      throw new InvalidInput("This mechanism has no projection, so it takes no longitude and latitude; use `samplePoint`.");
-    }
+    require(this.#projection, "This mechanism has no projection, so it takes no longitude and latitude; use `samplePoint`.");
     return this.#projection.toPlane(lon, lat);
   }
 
@@ -134,14 +119,12 @@ export class Mechanism {
   #drawn(point) {
     const steps = toSteps(point, this.#box, this.#body.step);
     if (this.#draw) return { index: this.#draw(steps, this.#source), noisy: null };
-    return { index: null, noisy: /** @type {Noisy} */ (this.#body).noisy(steps, this.#source) };
+    return { index: null, noisy: this.#body.noisy(steps, this.#source) };
   }
 
   /** @param {number[]} point */
   #probabilities(point) {
-    if (!(this.#body instanceof Spline)) {
-      throw new InvalidInput("Probabilities are computed on the device for splines only; noise is drawn without them.");
-    }
+    require(this.#body.probabilities, "Probabilities are computed on the device for splines only; noise is drawn without them.");
     return this.#body.probabilities(toSteps(point, this.#box, this.#body.step));
   }
 

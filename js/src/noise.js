@@ -9,16 +9,18 @@
  * sqrt, which are exact and correctly rounded.
  */
 
-import { require } from "./errors.js";
-import { LARGEST_MULTIPLE, farthest, latticeStep } from "./lattice.js";
+import { must, require } from "./errors.js";
+import { floorDiv } from "./functions.js";
+import { LARGEST_MULTIPLE, farthest, latticeStep, norm } from "./lattice.js";
+import * as norms from "./norms.js";
+import { Reals, exactNorm, minusLog } from "./norms.js";
 import { bitLength, fraction, frexp, pow2 } from "./numbers.js";
-import { Reals, floorDiv } from "./reals.js";
 import { bigWord } from "./words.js";
 
 /**
  * @typedef {import("./words.js").WordSource} WordSource
  * @typedef {import("./numbers.js").Fraction} Fraction
- * @typedef {import("./reals.js").Interval} Interval
+ * @typedef {import("./norms.js").Interval} Interval
  */
 
 const MOST_AXES = 4;
@@ -54,7 +56,7 @@ export class LatticeNoise {
     const [mantissa, exponent] = frexp(rate);
     /** a: the largest fraction with 30 binary digits that is at most rate·step. */
     this.a = Math.floor(mantissa * 2 ** RATE_BITS) * pow2(exponent - RATE_BITS) * step;
-    require(this.a >= LEAST_RATE && this.a <= LARGEST_RATE, "`rate` must be from 2^-44 to 2^4 per step of the lattice");
+    must(this.a >= LEAST_RATE && this.a <= LARGEST_RATE, "rate", "from 2^-44 to 2^4 per step of the lattice");
     this.p = p;
     this.axes = axes;
     this.hasCoin = p !== 1 && axes > 1;
@@ -97,11 +99,11 @@ export class LatticeNoise {
     }
     if (!this.hasCoin) return !negativeZero;
     enclose(this.his[this.axes], this.los[this.axes]);
-    const norm = this.a * norms(this.sizes, this.p);
+    const size = this.a * norm(this.sizes, this.p, norms);
     // With r = 2^-53: squares, their sum and the root are off by at most 4r of the norm, its product with a by one more,
     // b‖v‖_1 ≤ a‖v‖_p by another and the difference by another; 16r covers that. For other norms see `pNorm`.
-    const error = norm * (this.p === 2 || this.p === Infinity ? 2 ** -49 : 2 ** -43);
-    const gap = norm - this.b * this.sizes.reduce((a, b) => a + b, 0);
+    const error = size * (this.p === 2 || this.p === Infinity ? 2 ** -49 : 2 ** -43);
+    const gap = size - this.b * this.sizes.reduce((a, b) => a + b, 0);
     if (low > gap + error) return !negativeZero;
     return high >= gap - error ? null : false;
   }
@@ -149,7 +151,6 @@ export class LatticeNoise {
 
 // ---------------------------------------------------------------- floats
 
-const view = new DataView(new ArrayBuffer(8));
 let low = 0;
 let high = 0;
 
@@ -174,86 +175,6 @@ function enclose(hi, lo) {
   const error = 2 ** (1 - DIGITS) / unit + (middle + 2) * 2 ** -49;
   low = middle - error;
   high = middle + error;
-}
-
-const CENTRE = Math.sqrt(0.5);
-const LOG_CENTRE = -0.3465735902799726;
-const LOG_2 = 0.6931471805599453;
-const ATANH = Array.from({ length: 9 }, (_, k) => 1 / (2 * k + 1));
-const EXP = [1];
-for (let k = 1, factorial = 1; k < 13; k++) EXP.push(1 / (factorial *= k));
-
-/**
- * Return −ln(x) of a positive float, off by at most 2^-50 (|ln x| + 2).
- *
- * x = m 2^k with ½ ≤ m < 1, and ln(m/c) = 2 atanh(s) = 2s (1 + s²/3 + s⁴/5 + …) with s = (m − c)/(m + c), |s| < 0.172.
- *
- * Errors, with r = 2^-53: m − c is exact (Sterbenz), m + c and the quotient are rounded, so s is off by 2r of itself. The
- * series is cut off after s^16/17, which leaves less than 8.2r; its other errors are below 2r. With two more roundings
- * 2s·series < 0.347 is off by less than 5r. Adding ln c, itself rounded, costs 1r. k ln 2 is off by 2r (|ln x| + 0.7) and
- * the last sum by r (|ln x| + 1). Altogether less than r (3|ln x| + 9); the bound is r (8|ln x| + 16).
- * @param {number} x
- */
-export function minusLog(x) {
-  view.setFloat64(0, x);
-  const upper = view.getUint32(0);
-  view.setUint32(0, (upper & 0x000fffff) | 0x3fe00000);
-  const mantissa = view.getFloat64(0);
-  const s = (mantissa - CENTRE) / (mantissa + CENTRE);
-  const square = s * s;
-  let series = square * ATANH[8];
-  for (let k = 7; k > 0; k--) series = (series + ATANH[k]) * square;
-  return (series + ATANH[0]) * s * -2 - LOG_CENTRE - ((upper >>> 20) - 1022) * LOG_2;
-}
-
-/**
- * Return e^y for −700 ≤ y ≤ 2, off by at most 2^-50 (|y| + 2) of itself.
- *
- * y = k ln 2 + z with |z| < 0.347. In units of r = 2^-53: k ln 2 is off by 2r (|y| + 0.4), the difference by r; the series
- * up to z^12 leaves less than 3r, and its own roundings come to less than 4r.
- * @param {number} y
- */
-function exponential(y) {
-  const exponent = Math.round(y * (1 / LOG_2));
-  const z = y - exponent * LOG_2;
-  let series = z * EXP[12];
-  for (let k = 11; k > 0; k--) series = (series + EXP[k]) * z;
-  return (series + EXP[0]) * pow2(exponent);
-}
-
-/** Return ‖v‖_p of sizes ≥ 0. @param {Float64Array} sizes @param {number} p */
-export function norms(sizes, p) {
-  let largest = 0;
-  let sum = 0;
-  let squares = 0;
-  for (let axis = 0; axis < sizes.length; axis++) {
-    const size = sizes[axis];
-    if (size > largest) largest = size;
-    sum += size;
-    squares += size * size;
-  }
-  return p === Infinity ? largest : p === 1 ? sum : p === 2 ? Math.sqrt(squares) : pNorm(sizes, p);
-}
-
-/**
- * Return ‖v‖_p of sizes ≥ 0, off by at most 2^-44 of itself.
- *
- * It is m (Σ t_ℓ)^{1/p} with m the largest size and t_ℓ = e^{−x_ℓ}, x_ℓ = p ln(m/|v_ℓ|). Together with the exponential's own
- * error, x_ℓ is off by at most 2^-47 p + 2^-47 x_ℓ. The first part changes the norm by a factor of at most e^{2^-47},
- * whatever p is; the second changes t_ℓ by at most 2^-47/e and the norm by a factor of at most 1 + N 2^-47/e. The last
- * logarithm and exponential are off by less than 2^-48 each. A size of 0 counts as 2^-64 m, a term below e^-700 as e^-700.
- * @param {Float64Array} sizes
- * @param {number} p
- */
-function pNorm(sizes, p) {
-  const largest = Math.max(...sizes);
-  if (largest === 0) return 0;
-  let total = 0;
-  for (const size of sizes) {
-    const share = Math.max(size / largest, 2 ** -64);
-    total += exponential(-p * Math.min(Math.max(minusLog(share), 0), 700 / p));
-  }
-  return largest * exponential(minusLog(total) / -p);
 }
 
 // ---------------------------------------------------------------- exact decisions
@@ -307,37 +228,6 @@ function minusLn(reals, digits, known) {
   const scale = BigInt(known) - shift;
   const error = scale * (6n * reals.bits + 1n);
   return [scale * reals.log2 - most - error, scale * reals.log2 - least + error];
-}
-
-/**
- * Return ‖v‖_p of whole sizes, not all 0; for general p as m (Σ (|v_ℓ|/m)^p)^{1/p}.
- * @param {Reals} reals
- * @param {bigint[]} sizes
- * @param {number} p
- * @returns {Interval}
- */
-export function exactNorm(reals, sizes, p) {
-  const largest = sizes.reduce((a, b) => (a > b ? a : b));
-  if (p === Infinity) return [largest << reals.bits, largest << reals.bits];
-  if (p === 2) return reals.root(sizes.reduce((sum, size) => sum + size * size, 0n));
-  const order = fraction(p);
-  /** @type {Interval} */
-  let total = [0n, 0n];
-  for (const size of sizes) {
-    if (size === 0n) continue;
-    // A quotient that is cut off to 0 is below 2^-bits, and so is its power.
-    const term = size === largest ? [reals.one, reals.one] : raised(reals, reals.ratio(size, largest), order);
-    total = [total[0] + term[0], total[1] + term[1]];
-  }
-  const root = raised(reals, total, { n: order.d, d: order.n });
-  return [largest * root[0], largest * root[1]];
-}
-
-/** Return x to a positive power. @param {Reals} reals @param {Interval} x @param {Fraction} power @returns {Interval} */
-function raised(reals, [from, to], { n, d }) {
-  const exponent = reals.ratio(n, d);
-  const least = from > 0n ? reals.exp(reals.times(exponent, reals.ln([from, from])))[0] : 0n;
-  return [least, reals.exp(reals.times(exponent, reals.ln([to, to])))[1]];
 }
 
 /** Return the largest fraction of 30 binary digits strictly below rate·N^{−(1 − 1/p)}. @param {Fraction} rate @param {number} p @param {number} axes @returns {Fraction} */

@@ -105,15 +105,9 @@ export function floatBelow(value) {
  * @param {number} [digits]
  * @returns {[string, number]}
  */
-function decimalDigits(x, digits) {
+export function decimalDigits(x, digits) {
   const [mantissa, exponent] = x.toExponential(digits === undefined ? undefined : digits - 1).split("e");
   return [mantissa.replace(".", ""), Number(exponent)];
-}
-
-/** Return the shortest digits of a positive float, cut off after so many, and the exponent of the first. @param {number} x @param {number} most @returns {[string, number]} */
-export function decimalPlaces(x, most) {
-  const [digits, exponent] = decimalDigits(x);
-  return [digits.slice(0, most).replace(/0+$/, ""), exponent];
 }
 
 /** @param {string} digits @param {number} exponent */

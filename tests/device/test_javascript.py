@@ -15,7 +15,7 @@ from forging import FORGERS, sealed
 from forging_maps import forge_elastic
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-LARGEST_BYTES = 60_000
+LARGEST_BYTES = 35_000
 
 # Kinds that both languages draw from; and those that JavaScript must refuse, whatever is said of them.
 DRAWN = {"spline": FORGERS["spline"], "sparse spline": FORGERS["sparse spline"], "elastic spline": forge_elastic}

@@ -2,7 +2,7 @@
 // each time before anything is drawn.
 
 import { Projection } from "./core/earth.js";
-import { load, noise } from "./core/index.js";
+import { load, noise } from "./core/whole.js";
 import { fromBase64 } from "./settings.js";
 
 /** The largest file that is kept; browsers give an extension 5 to 10 MB in all. */
