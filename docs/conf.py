@@ -1,13 +1,17 @@
 """The documentation site: Sphinx reads this file. `make docs` builds the site into build/docs."""
 
+import logging
 import sys
 import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE / "_site"), str(HERE.parent / "src")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 from metricdp import __version__  # noqa: E402 - the path comes first
+
+# The theme's colours of code (accessible-pygments) make all loggers print.
+logging.getLogger("metricdp").setLevel(logging.WARNING)
 
 project = "metricdp"
 author = "the metricdp authors"
@@ -21,9 +25,10 @@ extensions = [
     "myst_nb",
     "sphinx_gallery.gen_gallery",
     # Our own, in docs/_site.
-    "mathml",  # formulas without scripts
-    "links",  # links of Markdown files that lead out of docs
-    "docstrings",  # lists of attributes in docstrings
+    "_site.mathml",  # formulas without scripts
+    "_site.links",  # links of Markdown files that lead out of docs
+    "_site.docstrings",  # lists of names and meanings in docstrings
+    "_site.generated",  # the pages that are made from the library itself
 ]
 exclude_patterns = ["_site", "examples/*.ipynb", "**/.ipynb_checkpoints"]
 suppress_warnings = [

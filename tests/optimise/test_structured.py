@@ -224,6 +224,11 @@ def test_the_polytope_lies_inside_the_dual_ball_and_keeps_the_stated_share(p, n_
     assert share == pytest.approx(reach.min(), abs=0.02)
 
 
+def test_splines_with_many_axes_take_the_norms_that_need_no_polytope():
+    with pytest.raises(InvalidInputError, match=r"`p` must be 1, 2 or inf for a spline with 4 axes, got 1\.5"):
+        inscribed_polytope(4, 1.5)
+
+
 def test_unknown_engine():
     with pytest.raises(InvalidInputError, match="`solver` must be one of 'auto', 'structured', 'clarabel'"):
         solve_shared(small_program(1, 2.0), solver="highs")

@@ -35,7 +35,7 @@ class TruncatedOptions(ClosedFormOptions):
     """Options of "tem" beside the common ones.
 
     beta : with probability 1 − beta the draw lies within γ = (2/ε) ln((1 − beta)(K − 1)/beta) of a point that
-    is an output.
+        is an output.
     """
 
     beta: float = 0.001

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy import ndimage, sparse
 from scipy.spatial import ConvexHull
 
-from metricdp._validation import FloatArray
+from metricdp._validation import FloatArray, reject
 from metricdp.geometry.bsplines import TensorSpline
 from metricdp.geometry.norms import dual_exponent, norm
 from metricdp.optimise.programs import AxisOperators, SharedProgram, TensorProgram
@@ -117,8 +117,9 @@ def inscribed_polytope(n_axes: int, p: float) -> tuple[FloatArray, float]:
 
     The share ρ is the largest with ρ·ball inside the polytope: the program is at least as good as the exact one at ρε.
     """
-    q = dual_exponent(p)
-    steps = _POLYTOPE_STEPS[n_axes]
+    if n_axes not in _POLYTOPE_STEPS:
+        raise reject("p", f"1, 2 or inf for a spline with {n_axes} axes", f"{p:g}")
+    q, steps = dual_exponent(p), _POLYTOPE_STEPS[n_axes]
     if n_axes == 2:
         angle = 2 * np.pi * np.arange(steps) / steps
         spread = np.column_stack([np.cos(angle), np.sin(angle)])
