@@ -15,11 +15,11 @@ test-all: $(STAMP)
 	$(BIN)/python -m pytest -n 2
 
 # The tests once more, on the oldest versions that pyproject.toml allows; before a release. Newer click and pyparsing warn
-# of what old typer and matplotlib do, and warnings are errors in tests.
+# of what old typer and matplotlib do, and warnings are errors in tests; without lower bounds the oldest ever would be taken.
 test-lowest:
 	python3 -m venv $(VENV)-lowest
 	$(VENV)-lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
-	$(VENV)-lowest/bin/uv pip install --quiet --python $(VENV)-lowest/bin/python --resolution lowest-direct --editable ".[all]" --group test "click<8.4" "pyparsing<3.3"
+	$(VENV)-lowest/bin/uv pip install --quiet --python $(VENV)-lowest/bin/python --resolution lowest-direct --editable ".[all]" --group test "click>=8.2,<8.4" "pyparsing>=3.2,<3.3"
 	$(VENV)-lowest/bin/python -m pytest -n 2 -m "not slow"
 
 # The short tests with every line and branch counted, in processes that tests start too: a table, and coverage.xml.
