@@ -22,6 +22,7 @@ VERSIONS = {
     "README.md": r"^  version = \{(.+)\},$",
     "js/package.json": r'^  "version": "(.+)",$',
     "js/package-lock.json": r'"name": "metricdp",\n +"version": "(.+)",$',
+    "js/src/version.js": r'^export const VERSION = "(.+)";$',
     "js/extension/manifest.json": r'^  "version": "(.+)",$',
     "js/extension/package.json": r'^  "version": "(.+)",$',
     "js/extension/package-lock.json": r'"name": "metricdp-extension",\n +"version": "(.+)",$',
