@@ -77,7 +77,7 @@ class Cones {
     this.strides = cells.map((_, axis) => (degree + 1) ** (axes - 1 - axis) * table.outputs);
     /** @type {any} */
     this.values = table.blank((degree + 1) ** axes * table.outputs);
-    this.present = table.everywhere();
+    this.present = [...table.everywhere()];
     /** 0 to 3, of the weights' type. @type {any[]} */
     this.factors = [0, 1, 2, 3].map((n) => (typeof table.floor === "bigint" ? BigInt(n) : n));
     this.slopes = new Float64Array(axes);
@@ -107,47 +107,51 @@ class Cones {
     cell.forEach((n, axis) => (this.sides[axis] = edges[axis][n + 1] - edges[axis][n]));
     // Where an output has nothing beside the floor at any site, its slopes are 0.
     for (const output of this.present) for (let at = output; at < this.values.length; at += table.outputs) this.values[at] = this.factors[0];
-    this.present = table.everywhere();
+    const present = table.everywhere();
     let at = 0;
     for (const place of tuples(this.inCell)) {
       const site = place.reduce((sum, a, axis) => sum + (cell[axis] * degree + a) * strides[axis], 0);
-      table.put(site, this.values, at, this.present);
+      table.put(site, this.values, at, present);
       at += table.outputs;
     }
-  }
-
-  /** Return false outside the cone; notes the worst. @param {number[]} cell @param {number[]} place @param {number} at @param {number} output */
-  #isFine(cell, place, at, output) {
-    const { found, slopes, close } = this;
-    const { degree, breakpoints, table } = this.body;
-    for (let axis = 0; axis < slopes.length; axis++) {
-      this.rises[axis] = this.#rise(at, this.strides[axis], place[axis], degree);
-      slopes[axis] = Math.abs(Number(this.rises[axis])) / this.sides[axis];
-    }
-    const weight = table.floor + this.values[at];
-    const ratio = norm(slopes, this.q, this.norms) / (this.floatLimits[this.level] * Number(weight));
-    const inside = ratio < 1 - close || (ratio <= 1 + close && this.#isInside(BigInt(weight)));
-    if (inside && ratio <= found.ratio) return true;
-    const where = place.map((a, axis) => {
-      const [left, right] = breakpoints[axis].subarray(cell[axis], cell[axis] + 2);
-      return left + ((right - left) * a) / degree;
-    });
-    Object.assign(found, { ratio, place: where, output, inside });
-    return inside;
+    this.present = [...present];
   }
 
   /**
-   * Return G = (m − a)(b(a + 1) − b(a)) + a (b(a) − b(a − 1)) along an axis whose sites are `stride` apart; floors cancel.
+   * Return false outside the cone; notes the worst.
+   *
+   * The rise along an axis is G = (m − a)(b(a + 1) − b(a)) + a (b(a) − b(a − 1)), where floors cancel.
+   * @param {number[]} cell
+   * @param {number[]} place a of each axis
    * @param {number} at
-   * @param {number} stride
-   * @param {number} a
-   * @param {number} m
+   * @param {number} output
    */
-  #rise(at, stride, a, m) {
-    const { values, factors } = this;
-    const ahead = a < m ? values[at + stride] - values[at] : factors[0];
-    const behind = a > 0 ? values[at] - values[at - stride] : factors[0];
-    return factors[m - a] * ahead + factors[a] * behind;
+  #isFine(cell, place, at, output) {
+    const { found, rises, slopes, sides, strides, values, factors, close } = this;
+    const { degree, table } = this.body;
+    const here = values[at];
+    for (let axis = 0; axis < slopes.length; axis++) {
+      const a = place[axis];
+      const ahead = a < degree ? values[at + strides[axis]] - here : factors[0];
+      const behind = a > 0 ? here - values[at - strides[axis]] : factors[0];
+      rises[axis] = factors[degree - a] * ahead + factors[a] * behind;
+      slopes[axis] = Math.abs(Number(rises[axis])) / sides[axis];
+    }
+    const weight = table.floor + here;
+    const ratio = norm(slopes, this.q, this.norms) / (this.floatLimits[this.level] * Number(weight));
+    const inside = ratio < 1 - close || (ratio <= 1 + close && this.#isInside(BigInt(weight)));
+    if (inside && ratio <= found.ratio) return true;
+    Object.assign(found, { ratio, place: this.#where(cell, place), output, inside });
+    return inside;
+  }
+
+  /** @param {number[]} cell @param {number[]} place */
+  #where(cell, place) {
+    const { breakpoints, degree } = this.body;
+    return place.map((a, axis) => {
+      const [left, right] = breakpoints[axis].subarray(cell[axis], cell[axis] + 2);
+      return left + ((right - left) * a) / degree;
+    });
   }
 
   /** Compare in whole numbers; for norms that no fraction gives, what is within rounding counts as outside. @param {bigint} value */

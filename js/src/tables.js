@@ -29,22 +29,27 @@ export function fineness(outputs) {
 /**
  * Column j of a row's alias table holds 2^b units: the first `keep` belong to output j, the others to its alias. Columns
  * are filled from the ends of two piles, those short of units and those with units to spare, as in Python.
- * @param {Weights} left weights of one row, which are used up
- * @param {number | bigint} height 2^b, of the weights' type
- * @param {(column: number, keep: number, alias: number) => void} put
+ * @param {any} left weights of one row, which are used up
+ * @param {any} height 2^b, of the weights' type
+ * @param {Float64Array} keep
+ * @param {Uint32Array} alias
+ * @param {number} start where the row begins in both
  */
-function aliasRow(left, height, put) {
+function aliasRow(left, height, keep, alias, start) {
   /** @type {number[]} */
   const short = [];
   /** @type {number[]} */
   const spare = [];
-  for (let k = 0; k < left.length; k++) (left[k] < height ? short : spare).push(k);
-  for (let k = 0; k < left.length; k++) put(k, Number(height), k);
+  for (let k = 0; k < left.length; k++) {
+    (left[k] < height ? short : spare).push(k);
+    keep[start + k] = Number(height);
+    alias[start + k] = k;
+  }
   while (short.length && spare.length) {
     const low = /** @type {number} */ (short.pop());
     const high = spare[spare.length - 1];
-    put(low, Number(left[low]), high);
-    // @ts-ignore - floats with floats or big integers with big integers
+    keep[start + low] = Number(left[low]);
+    alias[start + low] = high;
     left[high] -= height - left[low];
     if (left[high] < height) short.push(/** @type {number} */ (spare.pop()));
   }
@@ -105,10 +110,7 @@ export class Dense {
     const alias = new Uint32Array(weights.length);
     const height = weights instanceof BigInt64Array ? 1n << BigInt(bits) : pow2(bits);
     for (let start = 0; start < weights.length; start += outputs) {
-      aliasRow(weights.slice(start, start + outputs), height, (column, units, other) => {
-        keep[start + column] = units;
-        alias[start + column] = other;
-      });
+      aliasRow(weights.slice(start, start + outputs), height, keep, alias, start);
     }
     return (site, source) => {
       const column = integerBelow(source, outputs);
@@ -185,19 +187,11 @@ export class Sparse {
     const starts = new Float64Array(sites + 1);
     for (let site = 0; site < sites; site++) starts[site + 1] = starts[site] + (1 << columnBits[site]);
     const keep = new Float64Array(starts[sites]);
-    const own = new Uint16Array(starts[sites]);
-    const other = new Uint16Array(starts[sites]);
+    const alias = new Uint32Array(starts[sites]);
     for (let site = 0; site < sites; site++) {
-      const [first, last] = [ends[site], ends[site + 1]];
       const left = new Float64Array(1 << columnBits[site]);
-      left.set(extras.subarray(first, last));
-      aliasRow(left, pow2(SUM_BITS - columnBits[site]), (column, units, alias) => {
-        const at = starts[site] + column;
-        keep[at] = units;
-        // Padding keeps nothing, so its own output does not matter; it is the row's first.
-        own[at] = columns[first + column < last ? first + column : first];
-        other[at] = columns[first + alias < last ? first + alias : first];
-      });
+      left.set(extras.subarray(ends[site], ends[site + 1]));
+      aliasRow(left, pow2(SUM_BITS - columnBits[site]), keep, alias, starts[site]);
     }
     const below = outputs * floor;
     return (site, source) => {
@@ -206,7 +200,8 @@ export class Sparse {
       const height = pow2(SUM_BITS - columnBits[site]);
       const column = Math.floor((unit - below) / height);
       const at = starts[site] + column;
-      return unit - below - column * height < keep[at] ? own[at] : other[at];
+      // Padding keeps nothing and is nobody's alias, so the column is one of the row's own.
+      return columns[ends[site] + (unit - below - column * height < keep[at] ? column : alias[at])];
     };
   }
 }
