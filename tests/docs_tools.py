@@ -49,7 +49,7 @@ def blocks(page):
 def run_page(page, folder):
     """Run all blocks of a page in a folder; return the names that its Python has defined and what was printed.
 
-    `sh` blocks hold commands of metricdp, which must succeed without a word on stderr. `csv` blocks are saved where the page
+    `sh` blocks hold commands of metricdp, which must succeed without a word on stderr. `none` blocks are files, saved where the page
     says "save this as". A `text` block is what the block before it has printed, "…" standing for anything and every
     number for any number.
     """
@@ -60,7 +60,7 @@ def run_page(page, folder):
                 said = "".join(_answer(line, folder) for line in block.commands)
             elif block.kind == "python":
                 said = _printed(block, page, names)
-            elif block.kind == "csv" and block.file:
+            elif block.kind == "none" and block.file:
                 Path(block.file).write_text(block.text, encoding="utf-8")
             elif block.kind == "text":
                 assert _pattern(block.text).search(_plain(said)), (

@@ -99,7 +99,7 @@ def test_shares_above_the_bound():
     """What the page about the paper says follows from the README's table."""
     table = {}
     for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines():
-        numbers = re.findall(r"\| (\d+\.\d+) (?=\|)", line)
+        numbers = re.findall(r"\| \**(\d+\.\d+)\** (?=\|)", line)
         if len(numbers) == 4:
             name = re.search(r"`([\w-]+)`|lower bound", line)
             table[name[1] or name[0]] = [float(number) for number in numbers]
