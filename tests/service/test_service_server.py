@@ -246,7 +246,9 @@ def test_answers_that_nobody_reads_are_given_up(tmp_path, h11):
         connection.connect(("127.0.0.1", one.port))
         connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         deadline = time.monotonic() + HANGS_SECONDS
-        while any(other.raddr == connection.getsockname() for other in psutil.net_connections("tcp")):
+        while ("ESTABLISHED", connection.getsockname()) in {
+            (other.status, other.raddr) for other in psutil.net_connections("tcp")
+        }:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         connection.settimeout(HANGS_SECONDS)
