@@ -140,8 +140,8 @@ def test_dragging_the_pin_ends_with_the_answer_for_where_it_was_dropped(visit, s
     ask_the_service(page)
     start = pin(page)
     # An answer that takes its time must not be shown for a later place: the first comes after the pin is dropped.
-    held = []
-    page.route("**/v1/probabilities", held.append)
+    held, dropped = [], []
+    page.route("**/v1/probabilities", lambda route: route.continue_() if dropped else held.append(route))
     page.asked.clear()
     x, y = screen(page, "#here")
     page.mouse.move(x, y)
@@ -150,7 +150,7 @@ def test_dragging_the_pin_ends_with_the_answer_for_where_it_was_dropped(visit, s
         page.mouse.move(x - 3 * step, y + 4 * step)
     page.mouse.up()
     comes_to(page, lambda: len(held), 1)  # however many steps there were: asked as fast as answers come
-    page.unroute("**/v1/probabilities")
+    dropped.append(True)
     held[0].continue_()
     settle(page)
     moved = pin(page) - start
@@ -158,6 +158,7 @@ def test_dragging_the_pin_ends_with_the_answer_for_where_it_was_dropped(visit, s
     assert moved[1] < -0.05
     assert 1 < len(page.asked) < 30
     assert_as_the_library_says(page, service)
+    page.unroute("**/v1/probabilities")
 
 
 @needs_browser
