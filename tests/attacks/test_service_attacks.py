@@ -84,9 +84,9 @@ def test_an_error_about_points_outside_does_not_say_which(files):
 @pytest.mark.parametrize("name", ["em", "laplace", "spline"])
 @pytest.mark.parametrize("other", [[0.0123, 0.0456], [9.0123, 9.0456]], ids=["corner", "outside"])
 def test_times_do_not_tell_two_points_apart(files, name, other):
-    """Two hundred requests for each, in random order; by chance alone the bound is five standard deviations away."""
+    """Three hundred requests for each, in random order; by chance alone the bound is six standard deviations away."""
     asked = [json.dumps(body(name, point)).encode() for point in ([2.0123, 2.0456], other)]
-    order = np.random.default_rng(0).permutation(np.repeat([0, 1], 200))
+    order = np.random.default_rng(0).permutation(np.repeat([0, 1], 300))
 
     async def work(client):
         seconds = []

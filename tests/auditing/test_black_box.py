@@ -136,10 +136,10 @@ def test_many_outputs_do_not_drown_the_search():
 
 
 def test_secure_draws_are_the_default(spline):
-    first, second = (audit_samples(spline, samples=100_000) for _ in range(2))
-    assert first.worst_pair["seen"] != second.worst_pair["seen"]
-    assert not first.violates
-    assert not second.violates
+    # By chance, three are the same or one is an accusation once in about a thousand million runs.
+    found = [audit_samples(spline, samples=100_000, confidence=1 - 1e-10) for _ in range(3)]
+    assert len({tuple(one.worst_pair["seen"]) for one in found}) > 1
+    assert not any(one.violates for one in found)
 
 
 def test_false_accusations_are_as_rare_as_promised():

@@ -656,15 +656,16 @@ def test_a_crash_around_the_charge_never_undercounts(moment, spent, path):
         assert drawn(ledger.sample(TENTH, ["ann"], places(1))) == [True]
 
 
-# Opens the ledger, then forks: every worker logs (person, output) of what it was given, and nothing else.
+# Opens the ledger, then forks: every worker logs (person, output) of what it was given, and nothing else. Those that are
+# to be killed wait for it before their last batch, however fast the machine is.
 WORKERS = """
-import os, sys
+import os, signal, sys
 import numpy as np
 import metricdp as mdp
 from metricdp.ledger import database as _ledger_file
 
 _ledger_file._LONG_LOG = 2**17  # so that the log is moved often
-folder, workers, batches, rows = sys.argv[1], *map(int, sys.argv[2:])
+folder, workers, batches, rows, killed = sys.argv[1], *map(int, sys.argv[2:])
 mechanism = mdp.load(f"{folder}/m.mdp", certify=False)
 ledger = mdp.Ledger(f"{folder}/budgets.db", max_epsilon=80)
 ledger.spent(0)  # connected when the fork comes
@@ -674,7 +675,9 @@ def work(number):
     rng = np.random.default_rng(number)
     odds = np.random.default_rng(0).uniform(0.2, 1.8, 100)
     with open(f"{folder}/{number}.log", "wb", buffering=0) as log:
-        for _ in range(batches):
+        for batch in range(batches):
+            if number < killed and batch == batches - 1:
+                signal.pause()
             users = rng.choice(100, rows, p=odds / odds.sum())
             answers = ledger.sample(mechanism, users, rng.uniform(0, 4, (rows, 2)))
             log.write(np.stack([users, answers], axis=1).astype(np.int32).tobytes())
@@ -702,14 +705,13 @@ def kill_midway(folder, number, rows):
     while not (pid.exists() and pid.read_text().endswith(" ") and log.exists() and log.stat().st_size > 8 * rows):
         assert time.monotonic() < deadline
         time.sleep(0.001)
-    with contextlib.suppress(ProcessLookupError):  # on a quick machine it may have finished meanwhile
-        os.kill(int(pid.read_text()), signal.SIGKILL)
+    os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
 def share(folder, batches, rows, killed):
     """Run 8 processes, kill some midway; return requests and released reports by person, and the ledger's frame."""
     TENTH.save(folder / "m.mdp")
-    command = [sys.executable, "-c", WORKERS, folder, 8, batches, rows]
+    command = [sys.executable, "-c", WORKERS, folder, 8, batches, rows, killed]
     with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True) as workers:
         for number in range(killed):
             kill_midway(folder, number, rows * batches * (number + 1) // 4)
