@@ -190,9 +190,9 @@ def test_a_tile_that_fails_leaves_the_rest_in_order():
 
 def test_a_limit_ends_the_descent_with_what_there_is():
     _, spline, program, uniform = small(2, degree=3, cells=60, n_outputs=8)
-    early = solve_tensor(program, uniform, time_limit=0.3)
+    early = solve_tensor(program, uniform, time_limit=1.0)  # the first gain takes 0.05 s, and all of them more than 8 s
     assert early.status is Status.TIME_LIMIT
-    assert early.seconds < 2.5
+    assert early.seconds < 6  # by far less on a machine that is not busy
     assert steepest(spline, early.table, 2.0, 2.0) <= 1 + 1e-9
     assert program.objective(early.table) < program.objective(uniform)
     late = solve_tensor(program, uniform, time_limit=1e-9)
