@@ -11,6 +11,7 @@ import { parseJson } from "../src/json.js";
 import { LatticeNoise } from "../src/noise.js";
 import { Reals, minusLog, power } from "../src/norms.js";
 import { frexp, general, pow2, repr, rint } from "../src/numbers.js";
+import { Dense, Sparse } from "../src/tables.js";
 import { coin, integerBelow } from "../src/words.js";
 import { ListedWords } from "./listed_words.js";
 
@@ -355,6 +356,18 @@ check("deflated data that is odd is judged by the package's own rules", async ()
     equal(own.length, found, name);
     equal(Array.from(await inflated(data, size)), Array.from(own), name);
   }
+});
+
+check("rows whose sum is off by one unit are found, beyond 2^53 too", async () => {
+  for (const [outputs, big] of [[4, false], [2048, true]]) {
+    const { bits } = new Dense(outputs, new Float64Array());
+    const even = Array(outputs).fill(big ? 1n << BigInt(bits) : 2 ** bits);
+    const one = big ? 1n : 1;
+    const table = (change) => new Dense(outputs, (big ? BigInt64Array : Float64Array).from([even[0] + change, ...even.slice(1)]));
+    equal([table(one - one).fault(), table(one).fault() === null, table(-one).fault() === null], [null, false, false]);
+  }
+  const sparse = (extra) => new Sparse(3, 5, Float64Array.of(0, 2), Uint16Array.of(0, 2), Float64Array.of(2 ** 49, 2 ** 49 + extra));
+  equal([sparse(0).fault(), sparse(1).fault() === null, sparse(-1).fault() === null], [null, false, false]);
 });
 
 check("numbers are written as Python writes them", async () => {
