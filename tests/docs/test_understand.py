@@ -73,7 +73,8 @@ def test_python(page, tmp_path):
 
 @pytest.mark.slow
 def test_the_command_about_the_paper(tmp_path):
-    run_page("understand/paper.md", tmp_path)
+    run_page("understand/paper.md", tmp_path, silent=False)  # it tells how long it will take
+    assert (tmp_path / "reproduce" / "report.html").exists()
 
 
 def test_odds_of_the_promise():
