@@ -49,8 +49,8 @@ def blocks(page):
 def run_page(page, folder, *, silent=True):
     """Run all blocks of a page in a folder; return the names that its Python has defined and what was printed.
 
-    `sh` blocks hold commands of metricdp, which must succeed, without a word on stderr if they are to be `silent`. `none` blocks are files, saved where the page
-    says "save this as". A `text` block is what the block before it has printed, "…" standing for anything and every
+    `sh` blocks hold commands of metricdp, which must succeed, without a word on stderr if they are to be `silent`. `none`
+    blocks are files, saved where the page says "save this as". A `text` block is what the block before it has printed, "…" standing for anything and every
     number for any number.
     """
     names, said, everything = {}, "", []
