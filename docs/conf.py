@@ -51,6 +51,7 @@ html_theme = "furo"
 html_title = f"metricdp {version}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_show_copyright = False
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {

@@ -111,7 +111,7 @@ def norms_in_words(norms):
 
 
 def axes_in_words(axes):
-    return f"{axes[0]} to {axes[-1]}" if len(axes) > 2 else " and ".join(map(str, axes))
+    return f"{axes[0]}–{axes[-1]}" if len(axes) > 2 else " and ".join(map(str, axes))
 
 
 def designs(method, p, n_axes):

@@ -106,7 +106,7 @@ def test_what_methods_support_is_found_by_trying():
     assert not methods.designs("laplace", 2, 5)
     assert not methods.designs("spline", 1.5, 4)
     fits = {(p, n): n < 4 or (n == 4 and p == 2) for p in methods.NORMS for n in methods.AXES}
-    assert methods.in_words(fits) == ("1 ≤ p ≤ ∞ for N = 1 to 3; 2 for N = 4", "1 to 4")
+    assert methods.in_words(fits) == ("1 ≤ p ≤ ∞ for N = 1–3; 2 for N = 4", "1–4")
 
 
 def test_every_command_and_option_is_in_the_reference():
