@@ -31,30 +31,48 @@ def traces():
     return table[table["id"].isin(public)], table[~table["id"].isin(public)]
 
 
+def followed(every, epsilon, count=100):
+    """What is known of each moment of others' traces, by whom; ends the program if somebody beats the Bayes bound."""
+    public, others = traces()
+    movement = mdp.traces.Movement.fit(public, seconds=every, cell_km=CELL_KM, bounds=BOX)
+    raster = movement.raster
+    mechanism = mdp.noise(epsilon, bounds=raster.bounds, projection=raster.projection)
+    found = mdp.attack_traces(mechanism, movement, others, traces=count)
+    below = [row for row in found.table if not row.error >= row.bound]
+    if below:
+        sys.exit(f"Below the Bayes bound: {below}")
+    return {"rows": [_plain(row) for row in found.table]}
+
+
+def _plain(row):
+    return {
+        "known": row.known,
+        "error_m": 1000 * row.error,
+        "standard_error_m": 1000 * row.standard_error,
+        "believed_m": 1000 * row.believed,
+        "bayes_bound_m": 1000 * row.bound,
+        **{f"within_{1000 * radius:.0f}_m": chance for radius, chance in row.within},
+    }
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--traces", type=int, default=60)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    public, others = traces()
     rows = []
     print("| every | ε | known | off by, m | believed, m | Bayes bound, m | within 100 m | within 500 m |")
     print("|---|---|---|---|---|---|---|---|")
     for every in (60, 300):
-        movement = mdp.traces.Movement.fit(public, seconds=every, cell_km=CELL_KM, bounds=BOX)
-        raster = movement.raster
         for epsilon in (1, 2, 4):
-            mechanism = mdp.noise(epsilon, bounds=raster.bounds, projection=raster.projection)
-            found = mdp.attack_traces(mechanism, movement, others, traces=options.traces)
-            for row in found.table:
-                if not row.error >= row.bound:
-                    sys.exit(f"Below the Bayes bound: {row}")
-                near = " | ".join(f"{100 * chance:.1f} %" for _, chance in row.within)
-                metres = f"{1000 * row.error:.0f} ± {2000 * row.standard_error:.0f} | {1000 * row.believed:.0f}"
+            for row in followed(every, epsilon, options.traces)["rows"]:
+                rows.append({"every_s": every, "epsilon_per_km": epsilon, **row})
+                metres = f"{row['error_m']:.0f} ± {2 * row['standard_error_m']:.0f} | {row['believed_m']:.0f}"
+                near = " | ".join(f"{100 * row[name]:.1f} %" for name in ("within_100_m", "within_500_m"))
                 print(
-                    f"| {every} s | {epsilon} | {row.known} | {metres} | {1000 * row.bound:.0f} | {near} |", flush=True
+                    f"| {every} s | {epsilon} | {row['known']} | {metres} | {row['bayes_bound_m']:.0f} | {near} |",
+                    flush=True,
                 )
-            rows.append({"epsilon": epsilon, **found.to_dict()})
     if options.json is not None:
         options.json.write_text(json.dumps(rows, indent=2))
 

@@ -33,31 +33,53 @@ def timed(action):
     return time.perf_counter() - started, answer
 
 
-def main():
-    name, problem = design_problem()
+def program_for(problem, epsilon):
+    """Approx-APO with equal budgets on 17 x 16 anchors."""
     grid = mdp.Grid.uniform(problem.bounds, (15, 16))
     cost = surrogate_cost(problem, grid)
-    print(f"{name}: {grid.n_anchors} anchors x {problem.n_outputs} outputs")
+    return approx_apo(cost, grid, budgets_from_shares(equal_shares(2), epsilon / 2, 2))
+
+
+def by_scipy(program):
+    """Return seconds and the loss."""
+    seconds, reference = timed(
+        lambda: linprog(
+            program.cost.ravel(),
+            A_ub=program.inequality,
+            b_ub=np.zeros(program.inequality.shape[0]),
+            A_eq=program.row_sums(),
+            b_eq=np.ones(program.n_rows),
+            method="highs",
+        )
+    )
+    return seconds, float(reference.fun)
+
+
+def by_engine(program, engine):
+    """Return seconds and the loss."""
+    seconds, solution = timed(lambda: solve(program, solver=engine))
+    return seconds, float(program.objective(solution.table))
+
+
+def against_scipy(epsilon):
+    """The default engine beside scipy's linprog on the same program."""
+    program = program_for(design_problem()[1], epsilon)
+    (theirs, their_loss), (ours, our_loss) = by_scipy(program), by_engine(program, "auto")
+    return {"ours_s": ours, "peer_s": theirs, "ratio": theirs / ours, "losses_differ_by": our_loss / their_loss - 1}
+
+
+def main():
+    name, problem = design_problem()
+    print(f"{name}: 17 x 16 anchors x {problem.n_outputs} outputs")
     totals = dict.fromkeys([*engines_for(Program), "scipy"], 0.0)
     for epsilon in (0.2, 0.4, 0.8, 1.6):
-        program = approx_apo(cost, grid, budgets_from_shares(equal_shares(2), epsilon / 2, 2))
-        line = [f"epsilon {epsilon}"]
-        seconds, reference = timed(
-            lambda program=program: linprog(
-                cost.ravel(),
-                A_ub=program.inequality,
-                b_ub=np.zeros(program.inequality.shape[0]),
-                A_eq=program.row_sums(),
-                b_eq=np.ones(program.n_rows),
-                method="highs",
-            )
-        )
+        program = program_for(problem, epsilon)
+        seconds, loss = by_scipy(program)
         totals["scipy"] += seconds
-        line.append(f"scipy {seconds:6.2f} s (loss {reference.fun:.6f})")
+        line = [f"epsilon {epsilon}", f"scipy {seconds:6.2f} s (loss {loss:.6f})"]
         for engine in engines_for(Program):
-            spent, solution = timed(lambda engine=engine, program=program: solve(program, solver=engine))
+            spent, loss = by_engine(program, engine)
             totals[engine] += spent
-            loss = program.objective(solution.table)
             line.append(f"{engine} {spent:6.2f} s, {seconds / spent:4.1f}x (loss {loss:.6f})")
         print("; ".join(line))
     for engine in engines_for(Program):
