@@ -1,4 +1,4 @@
-"""Tables of README.md that come from files of results. `python -m release.tables` writes them anew.
+"""Tables of pages that come from files of results. `python -m release.tables` writes them anew.
 
 A table stands between ``<!-- table: FILE -->`` and ``<!-- end of table -->``.
 """
@@ -12,9 +12,11 @@ import pandas as pd
 
 from metricdp.mechanisms.families import METHODS
 
-__all__ = ["losses", "with_tables"]
+__all__ = ["PAGES", "losses", "plain", "with_tables"]
 
 ROOT = Path(__file__).parents[1]
+# Pages with tables.
+PAGES = ("README.md", "docs/results/index.md")
 _TABLE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
@@ -40,11 +42,23 @@ def losses(results: Path) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def plain(results: Path) -> str:
+    """Return any other file as a table in Markdown, all columns as they are and numbers with four digits."""
+    frame = pd.read_csv(results, comment="#")
+    shown = frame.map(lambda one: f"{one:.4g}" if isinstance(one, float) else f"{one}").where(frame.notna(), "")
+    lines = [list(shown.columns), ["---"] * len(shown.columns), *shown.to_numpy().tolist()]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
 def with_tables(text: str, root: Path = ROOT) -> str:
     """Return the text of a page with its tables as the files of results have them."""
-    return _TABLE.sub(lambda found: found[1] + losses(root / found[2]) + found[3], text)
+    return _TABLE.sub(lambda found: found[1] + _table(root / found[2]) + found[3], text)
+
+
+def _table(results: Path) -> str:
+    return losses(results) if results.name.startswith("methods") else plain(results)
 
 
 if __name__ == "__main__":
-    page = ROOT / "README.md"
-    page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in (ROOT / name for name in PAGES):
+        page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")

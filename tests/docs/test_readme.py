@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from perturb_tools import ROWS, write_points
-from release.tables import losses, with_tables
+from release.tables import PAGES, losses, plain, with_tables
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -116,11 +116,14 @@ def test_what_is_cited_is_what_the_citation_file_says():
 
 def test_the_table_is_that_of_the_results():
     assert "<!-- table: docs/results/methods_rome.csv -->" in TEXT
-    assert with_tables(TEXT) == TEXT, "`python -m release.tables` writes the tables anew"
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert "<!-- table: " in text
+        assert with_tables(text) == text, "`python -m release.tables` writes the tables anew"
 
 
 def test_a_table_has_a_row_per_method_the_least_proved_loss_in_bold_and_the_bound(tmp_path):
-    results = tmp_path / "results.csv"
+    results = tmp_path / "methods.csv"
     results.write_text(
         "# from nowhere\nmethod,epsilon,loss,certified,lower_bound\n"
         "em,0.5,3.14159,True,2\nem,2,2.5,True,1.5\nlp,0.5,2.1,False,2\nlp,2,1.6,False,1.5\nauto,2,1.75,True,1.5\nauto,0.5,4,True,2\n"
@@ -133,8 +136,14 @@ def test_a_table_has_a_row_per_method_the_least_proved_loss_in_bold_and_the_boun
         "| Best (`auto`) | 4.000 | **1.750** | proved |",
         "| *lower bound for any private mechanism* | 2.000 | 1.500 |  |",
     ]
-    page = "before\n<!-- table: results.csv -->\nold\n<!-- end of table -->\nafter\n"
+    page = "before\n<!-- table: methods.csv -->\nold\n<!-- end of table -->\nafter\n"
     assert with_tables(page, tmp_path) == page.replace("old\n", losses(results))
+
+
+def test_other_files_are_shown_as_they_are(tmp_path):
+    results = tmp_path / "speed.csv"
+    results.write_text("# seconds\nwork,ratio,note\ndraws,2377.71,\nproofs,0.51239,quick\n")
+    assert plain(results) == "| work | ratio | note |\n| --- | --- | --- |\n| draws | 2378 |  |\n| proofs | 0.5124 | quick |\n"
 
 
 def test_a_changed_result_changes_the_table(tmp_path):
