@@ -143,7 +143,10 @@ def test_a_table_has_a_row_per_method_the_least_proved_loss_in_bold_and_the_boun
 def test_other_files_are_shown_as_they_are(tmp_path):
     results = tmp_path / "speed.csv"
     results.write_text("# seconds\nwork,ratio,note\ndraws,2377.71,\nproofs,0.51239,quick\n")
-    assert plain(results) == "| work | ratio | note |\n| --- | --- | --- |\n| draws | 2378 |  |\n| proofs | 0.5124 | quick |\n"
+    assert (
+        plain(results)
+        == "| work | ratio | note |\n| --- | --- | --- |\n| draws | 2378 |  |\n| proofs | 0.5124 | quick |\n"
+    )
 
 
 def test_a_changed_result_changes_the_table(tmp_path):
