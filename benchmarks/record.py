@@ -81,8 +81,13 @@ def record_methods(kept):
         for epsilon in EPSILONS:
             found = kept.get(f"{method} {epsilon}", lambda method=method, epsilon=epsilon: fitted(method, epsilon))
             yield {
-                **{"method": method, "epsilon": epsilon, "loss": found["loss"], "certified": found["certified"]},
-                **{"lower_bound": bounds[epsilon]["loss"], "seconds": found["seconds"], "measured": found["measured"]},
+                "method": method,
+                "epsilon": epsilon,
+                "loss": found["loss"],
+                "certified": found["certified"],
+                "lower_bound": bounds[epsilon]["loss"],
+                "seconds": found["seconds"],
+                "measured": found["measured"],
             }
 
 
