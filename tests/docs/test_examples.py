@@ -66,6 +66,24 @@ def sensor_data(said):
     assert number(r"estimate: .* off by (\d+)%", said) < number(r"reports: .* off by (\d+)%", said) / 2
 
 
+def local_privacy(said):
+    def losses(which):
+        return np.array(re.findall(r"[\d.]+(?= %)", re.search(rf"^{which}: (.*)$", said, re.MULTILINE)[1]), float)
+
+    split, joint, noise, spline = map(losses, ("response, ε split", "response, joint", "laplace-remap", "spline"))
+    optimum, bound = losses("optimum under LDP"), losses("bound under mDP")
+    constant, floor = losses("the best constant report")[0], number(r"without privacy: ([\d.]+)", said)
+    assert len(optimum) == 4
+    for one in (split, joint, noise, spline):
+        assert (one >= optimum).all()
+    assert (noise >= spline).all()
+    assert (spline > bound).all()
+    assert (bound > optimum).all()
+    assert min(split[1], joint[1]) > constant >= spline[0]
+    assert floor < optimum[-1] <= joint[-1] < bound[-1]
+    assert number(r"spline at ε = 8 ([\d.]+)", said) < number(r"under LDP at ε = 0.8 ([\d.]+)", said) < constant
+
+
 def elastic(said):
     assert "proved: True" in said
     park, town = (number(rf"(\d+) m in {place}", said) for place in ("the park", "town"))
@@ -123,6 +141,7 @@ CHECKS = {
         why_grids_leak,
         aipo_against_spline,
         sensor_data,
+        local_privacy,
         elastic,
         auditing_black_box,
         positions_3d,
