@@ -32,15 +32,16 @@ from metricdp.mechanisms.spline.fit import (
 )
 from metricdp.mechanisms.spline.mechanism import Spline
 from metricdp.mechanisms.spline.plan import TilePlan
+from metricdp.mechanisms.spline.program import has_cones
 from metricdp.problem import Problem
 
 __all__ = ["AutoOptions", "fit_auto"]
 
 # Cells per axis of the first spline, by number of axes.
-_FIRST_CELLS = {1: 32, 2: 12, 3: 4}
+_FIRST_CELLS = {1: 32, 2: 12, 3: 4, 4: 2}
 
 # The time of a solve grows with the cells of an axis to about this power, by number of axes.
-_TIME_EXPONENT = {1: 1.5, 2: 3.6, 3: 8.0}
+_TIME_EXPONENT = {1: 1.5, 2: 3.6, 3: 8.0, 4: 8.0}
 
 # Refinement spends the time left in one go if that multiplies the cells of an axis by no more than the largest growth,
 # in several steps otherwise, and ends where it would be less than the least.
@@ -267,7 +268,7 @@ def _best_by_whole_programs(
     problem: Problem, epsilon: float | EpsilonMap, options: AutoOptions, clock: Clock, tried: list[dict[str, Any]]
 ) -> Spline | None:
     """Solve on finer and finer nested grids while time remains, cutting where steeper slopes would gain most."""
-    if problem.n_axes not in _FIRST_CELLS:
+    if problem.n_axes not in _FIRST_CELLS or not has_cones(problem.n_axes, problem.p):
         return None
     grid = Grid.adaptive(problem.bounds, _FIRST_CELLS[problem.n_axes], problem.records, problem.prior)
     degree = 3 if problem.n_axes < 3 else 2

@@ -33,6 +33,9 @@ __all__ = ["COARSE_GAP", "Design", "SplineOptions", "design_by_tiles", "design_o
 
 _DEFAULT_CELLS = {1: 128, 2: 24, 3: 6}
 
+# Tiles, and the background that they start from, have sizes for up to so many axes.
+_MOST_TILED_AXES = 3
+
 # The proof and the draws are exact, on integers. `probabilities` are rounded to floating point; this share of ε stays
 # unspent so that they, too, keep the claim between points one lattice step apart.
 _KEPT_FOR_PRINTING = 5e-7
@@ -83,6 +86,8 @@ class SplineOptions(GridOptions):
 def fit_spline(problem: Problem, epsilon: float | EpsilonMap, options: SplineOptions) -> Spline:
     """Design a spline mechanism on the grid that the options give, and the borders of the map of ε if there is one."""
     clock = Clock(options.time_limit)
+    if options.by_tiles and problem.n_axes > _MOST_TILED_AXES:
+        raise reject("solver", f"another than 'tiles' with more than {_MOST_TILED_AXES} axes", repr(options.solver))
     if options.cells is None and isinstance(options.breakpoints, str):
         options = replace(options, cells=_DEFAULT_CELLS.get(problem.n_axes, 3))
     _require_room(options.cells_per_axis(problem.n_axes), problem.n_outputs, options)
@@ -248,7 +253,9 @@ def memory_estimate_gb(cells: tuple[int, ...], degree: int, n_outputs: int) -> f
     sites = math.prod(float(degree * count + 1) for count in cells)
     band = degree * coefficients / max(count + degree for count in cells) + degree
     dense = 6 * coefficients**2 * 8
-    assembly = sites * (degree + 1) ** (2 * len(cells)) * (len(cells) + 1) ** 2 * 16
+    # Along an axis a site's value uses up to `degree` coefficients and its slope one more. With degree 1 a breakpoint
+    # is two sites.
+    assembly = sites * max(4, degree * (degree + 1)) ** len(cells) * (len(cells) + 1) ** 2 * 16
     vectors = 40 * sites * n_outputs * (len(cells) + 1) * 8
     return float(dense + assembly + vectors + 3 * band * coefficients * n_outputs * 8) / 1e9
 

@@ -19,6 +19,7 @@ from metricdp.problem import Problem
 
 __all__ = [
     "coefficient_cost",
+    "has_cones",
     "inscribed_polytope",
     "near_coarser",
     "slope_cones",
@@ -112,14 +113,20 @@ def _dual_ball_faces(n_axes: int, p: float) -> FloatArray:
     return inscribed_polytope(n_axes, p)[0]
 
 
+def has_cones(n_axes: int, p: float) -> bool:
+    """Return whether there are cones for a norm: with many axes a polytope close to its ball has too many faces."""
+    return p in (1, 2, math.inf) or n_axes == 1 or n_axes in _POLYTOPE_STEPS
+
+
 def inscribed_polytope(n_axes: int, p: float) -> tuple[FloatArray, float]:
     """Return faces n (n·g ≤ t) of a polytope inside the ℓ_q ball, and the share of the ball that it keeps.
 
     The share ρ is the largest with ρ·ball inside the polytope: the program is at least as good as the exact one at ρε.
     """
-    if n_axes not in _POLYTOPE_STEPS:
-        raise reject("p", f"1, 2 or inf for a spline with {n_axes} axes", f"{p:g}")
-    q, steps = dual_exponent(p), _POLYTOPE_STEPS[n_axes]
+    if not has_cones(n_axes, p):
+        raise reject("p", f"1, 2 or inf for splines with {n_axes} axes", f"{p:g}")
+    q = dual_exponent(p)
+    steps = _POLYTOPE_STEPS[n_axes]
     if n_axes == 2:
         angle = 2 * np.pi * np.arange(steps) / steps
         spread = np.column_stack([np.cos(angle), np.sin(angle)])
