@@ -124,7 +124,7 @@ def inscribed_polytope(n_axes: int, p: float) -> tuple[FloatArray, float]:
     The share ρ is the largest with ρ·ball inside the polytope: the program is at least as good as the exact one at ρε.
     """
     if not has_cones(n_axes, p):
-        raise reject("p", f"1, 2 or inf for splines with {n_axes} axes", f"{p:g}")
+        raise reject("p", f"1, 2 or inf for a spline with {n_axes} axes", f"{p:g}")
     q = dual_exponent(p)
     steps = _POLYTOPE_STEPS[n_axes]
     if n_axes == 2:
