@@ -81,11 +81,9 @@ sphinx_gallery_conf = {
 
 
 def _leave_out_missing_parts(app, name, source):
-    """Show a part in the menu once it has a page."""
-    if name == "index":
-        for page in ("start/index", "notebooks/index", "understand/index", "results/index"):
-            if page not in app.env.found_docs:
-                source[0] = source[0].replace(f"\n{page}\n", "\n")
+    """Show the results in the menu once they have a page."""
+    if name == "index" and "results/index" not in app.env.found_docs:
+        source[0] = source[0].replace("\nresults/index\n", "\n")
 
 
 def setup(app):
