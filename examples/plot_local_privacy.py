@@ -1,4 +1,8 @@
-"""Several answers of one survey: local differential privacy as the case p = ∞.
+"""
+Several answers of one survey
+=============================
+
+Local differential privacy of several attributes is the case p = ∞.
 
 Age, weekly hours of work and income, each divided by the length of its range: two records then differ by at most 1 in
 every attribute, which is d_∞ ≤ 1. So a mechanism that is (ε, d_∞)-mDP is ε-LDP besides: no report is more than e^ε
