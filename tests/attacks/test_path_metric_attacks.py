@@ -1,5 +1,6 @@
 """The path metric on maps that a stranger made: never below its definition, and in bounded memory."""
 
+import math
 import subprocess
 import sys
 from fractions import Fraction
@@ -13,9 +14,19 @@ from metricdp.geometry.epsilon_map import EpsilonMap
 from metricdp.geometry.path_metric import PathMetric
 from metricdp.mechanisms.promise import Promise
 
-# Values over 24 orders of magnitude, and sides of cells down to what floats can just tell apart.
-epsilons = st.sampled_from([1e-12, 1e-6, 1.0, 1 + 2**-52, 1e6, 1e12]) | st.floats(1e-12, 1e12)
-sides = st.sampled_from([2.0**-40, 1e-9, 1e-3, 1.0, 3.0, 1e3]) | st.floats(1e-9, 1e3)
+# Values over 24 orders of magnitude and the ends of what floats hold, and sides of cells down to what floats can just
+# tell apart: beside 0 that is the least of all positive floats.
+LEAST = 5e-324
+epsilons = (
+    st.sampled_from([LEAST, 3 * LEAST, 1e-310, 1e-12, 1e-6, 0.3, 1.0, 1 + 2**-52, 1e6, 1e12, 1e300])
+    | st.floats(1e-12, 1e12)
+    | st.floats(LEAST, 1e300)
+)
+sides = (
+    st.sampled_from([LEAST, 3 * LEAST, 1e-310, 2.0**-1022, 1e-300, 2.0**-40, 1e-9, 1e-3, 1.0, 3.0, 1e3, 1e300])
+    | st.floats(1e-9, 1e3)
+    | st.floats(LEAST, 1e300)
+)
 starts = st.sampled_from([0.0, -0.0, -1.0, 1e3, -1e3, 1 / 3])
 
 
@@ -47,7 +58,37 @@ def test_on_a_line_no_answer_is_below_the_integral(start, cells, seed):
             Fraction(value) * max(min(Fraction(b), Fraction(high)) - max(Fraction(a), Fraction(low)), 0)
             for low, high, value in zip(edges[:-1].tolist(), edges[1:].tolist(), values.tolist(), strict=True)
         )
-        assert Fraction(bound) >= exact
+        assert bound == math.inf or Fraction(bound) >= exact
+
+
+@hypothesis.given(st.lists(st.tuples(sides | st.just(0.0), sides | st.just(0.0)), min_size=1, max_size=5), epsilons)
+@hypothesis.settings(max_examples=60)
+def test_one_epsilon_times_a_distance_is_never_rounded_down(moves, epsilon):
+    """Of orders 1, 2 and ∞ the distance, or its square, is a fraction; a map of one value and no map at all agree."""
+    there = np.array(moves)
+    box = np.array([[0.0, 0.0], [2e300, 2e300]])
+    for p in (1.0, 2.0, np.inf):
+        alone = Promise(epsilon, p, 0.0, box)
+        of_a_map = Promise(epsilon, p, 0.0, box, PathMetric(EpsilonMap.constant(box, epsilon), p))
+        bounds = alone.between(0 * there, there), of_a_map.between(0 * there, there)
+        for (x, y), *found in zip(there.tolist(), *(bound.tolist() for bound in bounds), strict=True):
+            across, along = Fraction(x), Fraction(y)
+            power = 2 if p == 2 else 1
+            exact = {1.0: across + along, 2.0: across**2 + along**2, np.inf: max(across, along)}[p]
+            for bound in found:
+                assert bound == math.inf or Fraction(bound) ** power >= Fraction(epsilon) ** power * exact
+                assert (bound == 0) == (exact == 0)
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 0.3, 0.4999])
+@pytest.mark.parametrize("beyond", [1.0, 2.0])
+def test_places_as_near_as_floats_can_be_are_not_promised_to_be_one(epsilon, beyond):
+    """ε times the least positive float is below it; the answer was 0, which promises equal chances."""
+    local = EpsilonMap([[-1.0, 0.0, 1.0]], [epsilon, beyond * epsilon])
+    promise = Promise(local.max, 2, 0.0, local.bounds, PathMetric(local, 2))
+    assert promise.between([0.0], [LEAST])[0] > 0
+    assert Promise(epsilon, 2, 0.0, local.bounds).between([0.0], [LEAST])[0] > 0
+    assert promise.between([LEAST], [LEAST])[0] == 0
 
 
 @hypothesis.given(
@@ -81,7 +122,7 @@ def test_layers_cannot_be_crossed_for_less(n_axes, p, start, layers, seed):
             for below, above, value in zip(edges[:-1].tolist(), edges[1:].tolist(), values.tolist(), strict=True)
         )
         aside = max(abs(Fraction(x) - Fraction(y)) for x, y in zip(a[1:], b[1:], strict=True))
-        assert Fraction(bound) >= max(exact, Fraction(values.min()) * aside)
+        assert bound == math.inf or Fraction(bound) >= max(exact, Fraction(values.min()) * aside)
 
 
 @pytest.mark.parametrize(("n_axes", "cells"), [(8, 3), (6, 5), (3, 60)])

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from metricdp._rounding import product_above
 from metricdp._validation import FloatArray
-from metricdp.geometry.norms import norm
+from metricdp.geometry.norms import norm_above
 from metricdp.geometry.path_metric import PathMetric
 from metricdp.mechanisms.options import GridOptions
 from metricdp.problem import Problem
@@ -47,8 +48,7 @@ class Budget:
         """Return exponents that no private mechanism exceeds between pairs of points (n, N), not rounded below them."""
         if self.paths is not None:
             return self.paths.between(left, right)
-        # `norm` errs by a few roundings; a longer distance only loosens a constraint.
-        return np.asarray(self.epsilon * norm(left - right, p) * (1 + 1e-14))
+        return product_above(self.epsilon, norm_above(left - right, p))
 
 
 def rounded_down(value: float, problem: Problem) -> float:

@@ -7,9 +7,13 @@ import math
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from metricdp._rounding import product_above
 from metricdp._validation import FloatArray
 
-__all__ = ["dual_exponent", "largest_ratio", "norm", "pairwise_distances"]
+__all__ = ["dual_exponent", "largest_ratio", "norm", "norm_above", "pairwise_distances"]
+
+# `norm` errs by a few roundings.
+_ROUNDED_UP = 1 + 1e-14
 
 
 def dual_exponent(p: float) -> float:
@@ -48,6 +52,18 @@ def norm(vectors: FloatArray, p: float, axis: int = -1) -> FloatArray:
         return np.asarray(largest.squeeze(axis))
     scale = np.where(largest > 0, largest, 1.0)
     return np.asarray((scale * ((size / scale) ** p).sum(axis=axis, keepdims=True) ** (1 / p)).squeeze(axis))
+
+
+def norm_above(vectors: FloatArray, p: float) -> FloatArray:
+    """Return numbers that are at least the ℓ_p norms along the last axis; 0 for zeros only.
+
+    Examples
+    --------
+    >>> norm_above(np.array([[0.0, 0.0], [5e-324, 5e-324]]), 2).tolist()
+    [0.0, 1e-323]
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return product_above(norm(vectors, p), _ROUNDED_UP)
 
 
 def pairwise_distances(left: FloatArray, right: FloatArray, p: float) -> FloatArray:

@@ -18,10 +18,11 @@ from scipy import sparse
 from scipy.sparse.csgraph import dijkstra
 
 from metricdp._chunks import chunks
+from metricdp._rounding import product_above
 from metricdp._validation import FloatArray
 from metricdp.geometry.epsilon_map import EpsilonMap
 from metricdp.geometry.grid import Grid
-from metricdp.geometry.norms import norm
+from metricdp.geometry.norms import norm, norm_above
 
 __all__ = ["PathMetric"]
 
@@ -57,7 +58,7 @@ class PathMetric:
         straight = self.straight(left, right)
         if self.epsilon.is_constant:
             return straight
-        return np.minimum(straight, self._by_chains(left, right))
+        return np.fmin(straight, self._by_chains(left, right))
 
     def radii(self, points: FloatArray, distance: float) -> FloatArray:
         """Return radii R, rounded down, so that d_ε is at most `distance` to every point of the box within R.
@@ -68,10 +69,10 @@ class PathMetric:
         found = np.empty(len(points))
         for part in chunks(len(points), 8 * self.epsilon.values.size):
             found[part] = self._radii(points[part], distance)
-        return found / _ROUNDED_UP
+        return np.nextafter(found / _ROUNDED_UP, 0.0)
 
     def _radii(self, points: FloatArray, distance: float) -> FloatArray:
-        away = norm(self._away(points), self.p) / _ROUNDED_UP
+        away = np.nextafter(norm(self._away(points), self.p) / _ROUNDED_UP, 0.0)
         order = np.argsort(away, axis=1, kind="stable")
         # Up to the distance of the next cell the largest ε so far counts.
         steps = np.take_along_axis(away, order, axis=1)
@@ -103,24 +104,27 @@ class PathMetric:
         found = np.empty(len(left))
         cuts = sum(len(points) for points in self.epsilon.breakpoints)
         for part in chunks(len(left), 8 * cuts * left.shape[1]):
-            found[part] = self._straight(left[part], right[part])
+            # Lengths that are too large for floats are infinite.
+            with np.errstate(over="ignore", invalid="ignore"):
+                found[part] = self._straight(left[part], right[part])
         return found
 
     def _straight(self, left: FloatArray, right: FloatArray) -> FloatArray:
         move = right - left
         shares = [np.zeros((len(left), 1)), np.ones((len(left), 1))]
         for axis, points in enumerate(self.epsilon.breakpoints):
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            with np.errstate(divide="ignore"):
                 crossing = (points[1:-1] - left[:, [axis]]) / move[:, [axis]]
             shares.append(np.clip(np.nan_to_num(crossing, nan=0.0), 0.0, 1.0))
         cut = np.sort(np.concatenate(shares, axis=1), axis=1)
         middle = ((cut[:, 1:] + cut[:, :-1]) / 2)[..., None]
         places = np.clip(left[:, None] + middle * move[:, None], *_ordered(left[:, None], right[:, None]))
         # A point that rounding may have moved across a border counts with the larger ε of the two sides.
-        off = _OFF * max(float(np.abs(points).max()) for points in self.epsilon.breakpoints)
+        off = product_above(_OFF, max(float(np.abs(points).max()) for points in self.epsilon.breakpoints))
         local = self.epsilon.most_within(places.reshape(-1, left.shape[1]), off).reshape(len(left), -1)
-        mean = (local * np.diff(cut, axis=1)).sum(axis=1) + cut.shape[1] * _OFF * self.epsilon.max
-        return np.asarray(mean * norm(move, self.p) * _ROUNDED_UP)
+        # Shares of the largest ε: what is too small for floats beside it is far below the term for rounding.
+        mean = (local / self.epsilon.max * np.diff(cut, axis=1)).sum(axis=1) + cut.shape[1] * _OFF
+        return product_above(mean * _ROUNDED_UP, product_above(self.epsilon.max, norm_above(move, self.p)))
 
     def _by_chains(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """Return the lengths of the shortest chains, infinite where they would take too long to find."""
@@ -134,8 +138,9 @@ class PathMetric:
             first, to_first = chains.ends(left[part])
             last, to_last = chains.ends(right[part])
             inner = self._between_nodes(first, last)
-            found[part] = (to_first[:, :, None] + inner + to_last[:, None, :]).min(axis=(1, 2))
-        return found * _ROUNDED_UP
+            with np.errstate(over="ignore"):
+                found[part] = (to_first[:, :, None] + inner + to_last[:, None, :]).min(axis=(1, 2))
+        return product_above(found, _ROUNDED_UP)
 
     def _between_nodes(self, first: NDArray[np.intp], last: NDArray[np.intp]) -> FloatArray:
         if self._chains.n_nodes <= _MOST_NODES:
@@ -185,14 +190,18 @@ class _Chains:
         """Return the nodes of each point's cell, and how far they are from it."""
         cell = self.cells.cell_numbers(points)
         members = self.members[cell]
-        return members, self.values[cell, None] * norm(self.nodes[members] - points[:, None], self.p)
+        return members, product_above(
+            self.values[cell, None], norm_above(self.nodes[members] - points[:, None], self.p)
+        )
 
     @cached_property
     def graph(self) -> Any:
         """The lengths of the segments, the shorter where two cells share one."""
         first, second = np.triu_indices(self.members.shape[1], k=1)
         start, end = self.members[:, first].ravel(), self.members[:, second].ravel()
-        length = np.repeat(self.values, len(first)) * norm(self.nodes[start] - self.nodes[end], self.p)
+        length = product_above(
+            np.repeat(self.values, len(first)), norm_above(self.nodes[start] - self.nodes[end], self.p)
+        )
         order = np.argsort(length, kind="stable")
         _, once = np.unique((start * self.n_nodes + end)[order], return_index=True)
         kept = order[once]

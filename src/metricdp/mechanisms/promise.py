@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from metricdp._rounding import product_above
 from metricdp._validation import FloatArray, reject, table
 from metricdp.errors import InvalidInputError
 from metricdp.geometry.epsilon_map import EpsilonMap
-from metricdp.geometry.norms import norm
+from metricdp.geometry.norms import norm_above
 from metricdp.geometry.path_metric import PathMetric
 
 __all__ = ["Promise"]
@@ -42,22 +43,22 @@ class Promise:
     straight: float = 1.0
 
     def exponents(self, left: FloatArray, right: FloatArray) -> FloatArray:
-        """Return the exponents of pairs of points (n, N) of the box: ε (d_p + r), or ∫ε ds along a path.
+        """Return the exponents, rounded up, of pairs of points (n, N) of the box: ε (d_p + r), or ∫ε ds along a path.
 
         With a map each point is moved by at most r/2 before anything else, where the cells within r/2 count.
         """
         if self.paths is None:
-            return np.asarray(self.epsilon * (norm(right - left, self.p) + self.rounding))
-        near = self.rounding / 2
-        local = sum(self.paths.epsilon.most_within(points, near) for points in (left, right))
-        return np.asarray(self.paths.between(left, right) + near * local)
+            return product_above(self.epsilon, norm_above(right - left, self.p) + self.rounding)
+        near = product_above(self.rounding, 0.5)
+        moves = (product_above(near, self.paths.epsilon.most_within(points, near)) for points in (left, right))
+        return np.asarray(self.paths.between(left, right) + sum(moves))
 
     def between(self, left: ArrayLike, right: ArrayLike) -> FloatArray:
         """Return exponents, rounded up, of pairs of points anywhere: two points, or two arrays of them."""
         here, there = (np.clip(self._points(points), *self.bounds) for points in (left, right))
         if here.shape != there.shape:
             raise reject("b", f"as many points as `a`, {len(here)}", len(there))
-        return self.exponents(here, there) * _ROUNDED_UP
+        return product_above(self.exponents(here, there), _ROUNDED_UP)
 
     def between_lonlat(self, left: ArrayLike, right: ArrayLike) -> FloatArray:
         """Return exponents of pairs of points given in degrees, longitude first."""
