@@ -45,9 +45,15 @@ def losses(results: Path) -> str:
 def plain(results: Path) -> str:
     """Return any other file as a table in Markdown, all columns as they are and numbers with four digits."""
     frame = pd.read_csv(results, comment="#")
-    shown = frame.map(lambda one: f"{one:.4g}" if isinstance(one, float) else f"{one}").where(frame.notna(), "")
+    shown = frame.map(_shown).where(frame.notna(), "")
     lines = [list(shown.columns), ["---"] * len(shown.columns), *shown.to_numpy().tolist()]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _shown(value: object) -> str:
+    if not isinstance(value, float):
+        return f"{value}"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def with_tables(text: str, root: Path = ROOT) -> str:

@@ -5,12 +5,12 @@ import re
 import shlex
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from docs_tools import blocks
 from perturb_tools import ROWS, write_points
 from release.tables import PAGES, losses, plain, with_tables
 
@@ -18,7 +18,11 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, flags=re.DOTALL)
 COMMANDS = [
-    line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if line.startswith("metricdp")
+    line
+    for kind, block in BLOCKS
+    if kind == "sh"
+    for line in block.splitlines()
+    if line.startswith("metricdp ") and line != "metricdp --version"
 ]
 PYTHON = [block for kind, block in BLOCKS if kind == "python"]
 SERVED = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if " serve " in line]
@@ -92,11 +96,11 @@ def test_demo(folder):
     assert written == {"helsinki.mdp", "map.png", "loss.png", "comparison.csv", "comparison.md"}
 
 
-def test_every_extra_is_listed():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert set(re.findall(r"^\| `(\w+)` \| .* \| \+\d+ \|$", TEXT, re.MULTILINE)) == set(
-        project["optional-dependencies"]
-    )
+def test_readme_and_site_install_in_the_same_way():
+    (ours,) = (block for kind, block in BLOCKS if kind == "sh" and "pip install" in block)
+    (theirs,) = (block.text for block in blocks("start/install.md"))
+    assert ours == theirs
+    assert "pip install metricdp" not in TEXT, "it is not on the package index yet"
 
 
 def test_what_is_cited_is_what_the_citation_file_says():

@@ -1,6 +1,7 @@
 """Every command and every line of Python of docs/start, run as printed, and its figures."""
 
 import re
+import shlex
 import shutil
 import subprocess
 import tomllib
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 
 import metricdp as mdp
+from cli_tools import call
 from docs_tools import DOCS, blocks, run_page
 
 ROOT = DOCS.parent
@@ -52,6 +54,32 @@ def test_choose_epsilon(tmp_path):
     assert private["output_id"].notna().all()
 
 
+def test_csv_to_phone(tmp_path):
+    run_page("start/csv-to-phone.md", tmp_path)
+    trips, stops = pd.read_csv(tmp_path / "trips.csv"), pd.read_csv(tmp_path / "stops.csv")
+    private = pd.read_parquet(tmp_path / "private.parquet")
+    assert private[["who", "time"]].equals(trips[["who", "time"]])
+    assert set(private["output_id"]) <= set(stops["stop"])
+    assert private["output_id"][0] == private["output_id"][2]  # Ann, twice in a period
+    truth = stops.set_index("stop").loc[private["output_id"]]
+    assert (private[["lon", "lat"]].to_numpy() == truth[["lon", "lat"]].to_numpy()).all()
+    with mdp.Ledger(tmp_path / "days.db") as ledger:
+        assert (ledger.max_epsilon, ledger.window, ledger.every) == (14, "24h", "4h")
+        assert ledger.budget("ann", time=1763452800).spent == 6
+    assert (tmp_path / "page" / "index.html").exists()
+    # A second run of the same file is refused as the page says.
+    again = next(
+        line
+        for block in blocks("start/csv-to-phone.md")
+        if block.kind == "sh"
+        for line in block.commands
+        if " perturb " in line
+    )
+    answer = call(*shlex.split(again)[1:], "--overwrite", cwd=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    assert "because their time is before" in " ".join(answer.stdout.split())
+
+
 def cells(line):
     return [float(cell.strip(" *").split()[0]) for cell in line.strip("|\n ").split("|")]
 
@@ -73,7 +101,7 @@ def test_the_table_of_epsilons():
 
 def test_every_extra_is_listed():
     text = (START / "install.md").read_text(encoding="utf-8")
-    listed = re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE)
+    listed = re.findall(r"^\| `(\w+)` \| .* \| \+\d+ \|$", text, flags=re.MULTILINE)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     assert set(listed) == set(extras)
 
