@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 import metricdp as mdp
-from metricdp.mechanisms.spline.fit import memory_estimate_gb
+from metricdp._clock import Clock
+from metricdp.geometry.bsplines import TensorSpline
+from metricdp.geometry.grid import Grid
+from metricdp.mechanisms.spline.fit import SplineOptions, design_on, memory_estimate_gb
+from metricdp.mechanisms.spline.program import near_coarser, spline_program, worthwhile_coefficients
 from problems import weighted_problem
 
 METHODS = [
@@ -50,6 +54,62 @@ def test_auto_tries_splines():
     tried = {one["method"] for one in mechanism.report["tried"]}
     assert {"em", "laplace-remap", "spline"} <= tried
     assert mdp.certify(mechanism).holds
+
+
+def crowded_problem(n_axes):
+    """Most people are in one corner of the box."""
+    rng = np.random.default_rng(5)
+    records = np.concatenate([rng.uniform(0, 0.5, (150, n_axes)), rng.uniform(0, 4, (10, n_axes))])
+    return mdp.Problem(records, rng.uniform(0, 4, (4, n_axes)), "euclidean", bounds=[[0.0] * n_axes, [4.0] * n_axes])
+
+
+def weight_of(problem, breakpoints, number):
+    """What the records weigh at one coefficient of degree 2, from Cox and de Boor's recursion."""
+
+    def basis(knots, j, degree, x):
+        if degree == 0:
+            last = knots[j + 1] == knots[-1] and x == knots[-1]
+            return float(knots[j] <= x < knots[j + 1] or (last and knots[j] < x))
+        rising, falling = knots[j + degree] - knots[j], knots[j + degree + 1] - knots[j + 1]
+        left = (x - knots[j]) / rising * basis(knots, j, degree - 1, x) if rising else 0.0
+        right = (knots[j + degree + 1] - x) / falling * basis(knots, j + 1, degree - 1, x) if falling else 0.0
+        return left + right
+
+    knots = [[points[0]] * 2 + list(points) + [points[-1]] * 2 for points in breakpoints]
+    return sum(
+        mass * math.prod(basis(along, j, 2, x) for along, j, x in zip(knots, number, record, strict=True))
+        for record, mass in zip(problem.records.tolist(), problem.prior.tolist(), strict=True)
+    )
+
+
+def test_finer_cells_free_the_coefficients_that_weigh_a_tenth_of_the_mean():
+    problem = crowded_problem(4)
+    spline = TensorSpline(Grid.uniform(problem.bounds, 2), 2)
+    breakpoints = [points.tolist() for points in spline.grid.breakpoints]
+    weights = [weight_of(problem, breakpoints, number) for number in np.ndindex(4, 4, 4, 4)]
+    expected = np.array(weights) >= 0.1 * np.mean(weights)
+    assert 0.05 < expected.mean() < 0.5
+    assert np.array_equal(worthwhile_coefficients(problem, spline), expected)
+    # All are free with fewer axes, and where people are spread over the box.
+    for other in (crowded_problem(3), weighted_problem(0, n_axes=4, n_records=200)):
+        assert worthwhile_coefficients(other, TensorSpline(Grid.uniform(other.bounds, 2), 2)) is None
+
+
+def test_a_finer_design_keeps_the_coarser_where_hardly_anybody_is():
+    problem, options = crowded_problem(4), SplineOptions(gap=1e-4)
+    coarse = design_on(problem, 2.0, Grid.uniform(problem.bounds, 1), options, Clock(None))
+    grid = Grid.uniform(problem.bounds, 2).on_lattice(coarse.mechanism.step)
+    fine = design_on(problem, 2.0, grid, options, Clock(None), coarse)
+    assert fine.mechanism.report["loss"] < coarse.mechanism.report["loss"]
+    assert mdp.certify(fine.mechanism).holds
+    spline = TensorSpline(grid, 2)
+    worthwhile = worthwhile_coefficients(problem, spline)
+    free = near_coarser(
+        spline_program(problem, spline, 2.0), spline, coarse.spline, coarse.coefficients, worthwhile
+    ).support
+    assert (free[~worthwhile].sum(axis=1) == 2).all()
+    assert free[worthwhile].mean() > 0.9
+    assert fine.mechanism.report["support_share"] == pytest.approx(free.mean())
 
 
 def test_auto_does_without_splines_for_other_norms():

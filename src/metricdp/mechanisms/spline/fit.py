@@ -21,7 +21,13 @@ from metricdp.geometry.lattice import lattice_step
 from metricdp.mechanisms.options import GridOptions, common_fields, require_memory
 from metricdp.mechanisms.spline.background import background
 from metricdp.mechanisms.spline.mechanism import Spline
-from metricdp.mechanisms.spline.program import inscribed_polytope, near_coarser, spline_program, tensor_program
+from metricdp.mechanisms.spline.program import (
+    inscribed_polytope,
+    near_coarser,
+    spline_program,
+    tensor_program,
+    worthwhile_coefficients,
+)
 from metricdp.mechanisms.spline.thinning import SPARSE_SHARE, is_sparse
 from metricdp.optimise.engines import Solution, Status, engines_for, solve_shared, solve_tensor
 from metricdp.optimise.executors import checked_executor, opened
@@ -152,7 +158,8 @@ def design_on(
     spline, spent = laid.spline, laid.spendable(problem)
     program = spline_program(problem, spline, spent)
     if coarser is not None:
-        program = near_coarser(program, spline, coarser.spline, coarser.coefficients)
+        worthwhile = worthwhile_coefficients(problem, spline)
+        program = near_coarser(program, spline, coarser.spline, coarser.coefficients, worthwhile)
     solution = solve_shared(program, solver=options.solver, gap=options.gap, time_limit=clock.left)
     found = _usable_table(program, solution)
     table, mix = make_shared_feasible(found, program)

@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage, sparse
 from scipy.spatial import ConvexHull
 
@@ -25,6 +25,7 @@ __all__ = [
     "slope_cones",
     "spline_program",
     "tensor_program",
+    "worthwhile_coefficients",
 ]
 
 # Vertices of the polytope that stands in for an ℓ_q ball other than those of p = 1, 2 and ∞, by dimension.
@@ -32,6 +33,11 @@ _POLYTOPE_STEPS = {2: 32, 3: 8}
 
 # Where an output is less likely than this, finer cells change next to nothing.
 _LEAST_LIKELY = 1e-4
+
+# With so many axes most coefficients may weigh hardly any records. Those that weigh less than this share of the mean
+# then keep the coarser spline, which leaves time for finer cells where records are. Where they are at most this share
+# of all coefficients, there is more to lose than to gain.
+_PRUNED_AXES, _LEAST_WEIGHT, _FEWEST_PRUNED = 4, 0.1, 0.5
 
 # Share of uniform that is mixed into a coarser spline, so that it lies inside the cones and not on their border.
 _TRACE = 1e-6
@@ -58,9 +64,15 @@ def tensor_program(problem: Problem, spline: TensorSpline, epsilon: ArrayLike) -
 
 
 def near_coarser(
-    program: SharedProgram, spline: TensorSpline, coarser: TensorSpline, coefficients: FloatArray
+    program: SharedProgram,
+    spline: TensorSpline,
+    coarser: TensorSpline,
+    coefficients: FloatArray,
+    worthwhile: NDArray[np.bool_] | None = None,
 ) -> SharedProgram:
     """Return the program in which outputs change only near where a coarser spline makes them likely.
+
+    worthwhile : the coefficients at which more than two outputs may change; all if None.
 
     Elsewhere the coarser spline stays as it is, mixed with a trace of uniform so that it lies inside the cones. It is
     exactly representable on the finer grid, so the program has a solution whatever the support, no worse than it.
@@ -69,11 +81,14 @@ def near_coarser(
     n_rows, n_outputs = background.shape
     likely = background > _LEAST_LIKELY
     # A row with fewer than two outputs to choose from could not change at all.
-    two = np.argpartition(-background, min(1, n_outputs - 1), axis=1)[:, :2]
-    likely[np.arange(n_rows)[:, None], two] = True
+    two = np.arange(n_rows)[:, None], np.argpartition(-background, min(1, n_outputs - 1), axis=1)[:, :2]
+    likely[two] = True
     on_grid = likely.reshape(*(axis.n_coefficients for axis in spline.axes), n_outputs)
     around = np.ones((*[3] * len(spline.axes), 1), dtype=bool)
     support = ndimage.binary_dilation(on_grid, around).reshape(likely.shape)
+    if worthwhile is not None:
+        support &= worthwhile[:, None]
+        support[two] = True
     inside = (1 - _TRACE) * background + _TRACE / n_outputs
     return replace(program, background=inside, support=support)
 
@@ -83,6 +98,18 @@ def coefficient_cost(problem: Problem, spline: TensorSpline) -> FloatArray:
     # Sparse times sparse first: there are far more control rows than coefficients.
     of_coefficients = spline.weights(problem.records) @ spline.extraction
     return np.asarray(of_coefficients.T @ (problem.prior[:, None] * problem.loss))
+
+
+def worthwhile_coefficients(problem: Problem, spline: TensorSpline) -> NDArray[np.bool_] | None:
+    """Return at which coefficients there are enough records for finer cells to gain much; None stands for all.
+
+    The paper's discussion of many dimensions calls this anchor pruning.
+    """
+    if problem.n_axes < _PRUNED_AXES:
+        return None
+    weight = problem.prior @ (spline.weights(problem.records) @ spline.extraction)
+    enough = np.asarray(weight >= _LEAST_WEIGHT * weight.mean())
+    return enough if enough.mean() < 1 - _FEWEST_PRUNED else None
 
 
 def slope_cones(spline: TensorSpline, epsilon: ArrayLike, p: float) -> tuple[sparse.csr_array, ...]:
