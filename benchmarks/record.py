@@ -6,7 +6,7 @@ Every part is a command of its own and keeps each figure when it is measured: ru
     python benchmarks/record.py speed         ratios to scipy, Clarabel, qif, OpenDP and numpy, each pair in one run
     python benchmarks/record.py attacks       what an adversary learns from reports of one place, or along a trace
     python benchmarks/record.py scale         loss ÷ bound over outputs and ε, from the store of scale.py
-    python benchmarks/record.py paper         tables of `metricdp reproduce`, from its folder
+    python benchmarks/record.py paper         report, tables, figures and jobs of `metricdp reproduce`, from its folder
 
 Rome and the taxis are read from the folder that METRICDP_DATA names.
 """
@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import sys
+import tarfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -192,6 +193,20 @@ def record_scale(store):
     return [dict(zip(scale.MAP_COLUMNS, row, strict=True)) for row in scale.map_rows(done)]
 
 
+def record_paper(store, folder):
+    """Copy the report with its tables and figures, and pack the finished jobs, always into the same bytes."""
+    for part in ("tables", "figures"):
+        shutil.copytree(store / part, folder / part, dirs_exist_ok=True)
+    shutil.copy(store / "report.md", folder / "report.md")
+    with tarfile.open(folder / "jobs.tar.xz", "w:xz", preset=9) as packed:
+        for job in sorted((store / "results").glob("*.json")):
+            entry = tarfile.TarInfo(f"results/{job.name}")
+            entry.size = job.stat().st_size
+            with job.open("rb") as file:
+                packed.addfile(entry, file)
+    print(folder / "report.md")
+
+
 def write(rows, path):
     """Write a table, whole or not at all; say where."""
     part = path.with_suffix(".part")
@@ -221,8 +236,7 @@ def main():
     elif chosen.part == "scale":
         write(record_scale(store), chosen.out / "scale.csv")
     else:
-        shutil.copytree(store / "tables", chosen.out / "paper", dirs_exist_ok=True)
-        shutil.copy(store / "report.md", chosen.out / "paper" / "report.md")
+        record_paper(store, chosen.out / "paper")
 
 
 if __name__ == "__main__":

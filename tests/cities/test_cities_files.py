@@ -447,7 +447,9 @@ class TestNames:
         assert cities.load("ROME").n_nodes == 3
 
     def test_unknown_name(self, monkeypatch, tmp_path):
-        with pytest.raises(InvalidInputError, match=r"known city \(helsinki\).*got 'oslo'; set .* METRICDP_DATA"):
+        with pytest.raises(
+            InvalidInputError, match=r"known city \(helsinki\).*got 'oslo'; `metricdp cities import`.* METRICDP_DATA"
+        ):
             cities.load("oslo")
         monkeypatch.setenv("METRICDP_DATA", str(tmp_path / "gone"))
         with pytest.raises(InvalidInputError, match="gone', which is not a folder"):

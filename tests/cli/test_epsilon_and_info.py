@@ -53,6 +53,22 @@ def test_epsilon_of_a_city(folder):
     assert (folder / "a.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_no_figure_of_the_table_is_cut(folder, monkeypatch):
+    """In a town of some kilometres the distances have many digits, and a standard error."""
+    monkeypatch.setenv("COLUMNS", "80")
+    rng = np.random.default_rng(7)
+    for name, count in (("homes.csv", 300), ("shops.csv", 15)):
+        points = rng.uniform([4.815, 45.745], [4.865, 45.775], (count, 2))
+        np.savetxt(folder / name, points, delimiter=",", header="lon,lat", comments="", fmt="%.5f")
+    for wanted in (["--radius", "400m"], ["--error", "800m"]):
+        answer = run("epsilon", "--records", "homes.csv", "--outputs", "shops.csv", *wanted, cwd=folder)
+        assert answer.returncode == 0, answer.stderr
+        table = answer.stdout[answer.stdout.index("┏") :].splitlines()
+        assert all(line[-1] in "┓┃┩│┘" and len(line) <= 80 for line in table)
+        assert any("± " in line for line in table)
+        assert "…" not in answer.stdout
+
+
 @pytest.mark.parametrize(("ratio", "epsilon"), [("e", 8.0), ("2", 5.54), ("1.5", 3.24)])
 def test_epsilon_as_json(folder, ratio, epsilon):
     answer = call("epsilon", *CITY, "--radius", "0.125 km", "--ratio", ratio, "--json", cwd=folder)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import metricdp as mdp
 from cli_tools import call
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +40,16 @@ def test_the_table_is_what_the_command_prints(answers):
         shown = re.search(rf"│\s+{reports} │\s+([\d.]+) m", answers[1]).group(1)
         assert float(shown) == pytest.approx(float(error), rel=0.03)  # draws differ between machines
         assert f"{float(error):g} m" in TEXT.split("**What a day costs.**")[1].split("\n\n")[0]
+
+
+def test_people_who_are_elsewhere_are_told_of_in_one_line(tmp_path):
+    """The city of another mechanism, say: a warning in the words of the command line, not one of Python."""
+    homes = [[4.82, 45.75], [4.86, 45.77]]
+    mdp.fit(mdp.Problem.from_lonlat(homes, homes), 2.0, "em").save(tmp_path / "lyon.mdp")
+    answer = call("attack", "lyon.mdp", "--city", "helsinki", "--reports", "1", cwd=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    (line,) = answer.stderr.splitlines()
+    assert line.startswith("warning: lyon.mdp: 100 % of points fall outside the box; ")
 
 
 def test_a_month_of_nights_and_the_document(answers):

@@ -58,6 +58,8 @@ def test_csv_to_phone(tmp_path):
     run_page("start/csv-to-phone.md", tmp_path)
     trips, stops = pd.read_csv(tmp_path / "trips.csv"), pd.read_csv(tmp_path / "stops.csv")
     private = pd.read_parquet(tmp_path / "private.parquet")
+    shown = next(block for block in blocks("start/csv-to-phone.md") if block.text.startswith("output_id"))
+    assert shown.text.splitlines()[0].split() == list(private)
     assert private[["who", "time"]].equals(trips[["who", "time"]])
     assert set(private["output_id"]) <= set(stops["stop"])
     assert private["output_id"][0] == private["output_id"][2]  # Ann, twice in a period

@@ -1,5 +1,6 @@
 """Comparisons: right figures, resumable, the same in several processes."""
 
+import io
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 import metricdp as mdp
 from experiments_tools import SILENT, all_ended, children_of, command, wait_until
@@ -174,6 +176,22 @@ def test_tables_show_every_loss_and_who_is_private(frame):
         proved = frame[(frame["epsilon"] == epsilon) & frame["certified"]]
         assert f"**{proved['loss'].min():.3f}**" in text
     assert text.count("**") == 4
+
+
+def test_the_table_of_the_demo_fits_into_80_columns():
+    rows = [
+        {"method": method, "epsilon": epsilon, "loss": 0.4, "certified": method != "lp", "max_ratio": ratio,
+         "violation_ratio": 0.356, "lower_bound": 0.3, "error": ""}
+        for method, ratio in (("laplace-remap", 1.0), ("lp", 2727152.352))
+        for epsilon in (2.0, 4.0, 8.0, 16.0)
+    ]  # fmt: skip
+    console = Console(file=io.StringIO(), width=80)
+    console.print(rich_table(pd.DataFrame(rows), "expected error of travel distance, km"))
+    shown = console.file.getvalue()
+    assert "…" not in shown
+    for words in ("laplace-remap", "lower bound", "violations", " 2.7e+06 "):
+        assert words in shown
+    assert "| not proved | 2.7e+06 | 35.60% |" in markdown_table(pd.DataFrame(rows))
 
 
 def test_pictures_hold_what_they_should(problem, frame, tmp_path):

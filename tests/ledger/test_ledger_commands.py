@@ -121,7 +121,11 @@ def test_a_person_has_spent_and_can_afford(path, tmp_path):
     nothing = {"spent": 0.0, "remaining": 1.0, "reports": 0, "affordable": None, "frees_at": None}
     assert answer(tmp_path, "user", path, "eve") == nothing
     text = call("ledger", "user", path, "ann", "--mechanism", tmp_path / "quarter.mdp", cwd=tmp_path).stdout
-    assert "that pays for 2 more reports" in text
+    assert "spent ε = 0.3 on 3 reports; " in text
+    assert "that pays for 2 more reports of " in text
+    filled(path, ["ann"] * 3)
+    text = call("ledger", "user", path, "ann", "--mechanism", tmp_path / "quarter.mdp", cwd=tmp_path).stdout
+    assert "that pays for 1 more report of " in text
 
 
 def test_a_mechanism_of_another_norm_has_no_place_in_the_sum(path, tmp_path):

@@ -214,6 +214,19 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(files, tmp_path):
         assert "`--out` must be" in str(answer.exception)
 
 
+def test_roads_of_another_city_are_refused(files, tmp_path):
+    lyon = mdp.Problem.from_lonlat([[4.82, 45.75], [4.86, 45.77]], [[4.83, 45.755], [4.85, 45.765]])
+    mdp.fit(lyon, 2.0, "spline", cells=2).save(tmp_path / "lyon.mdp")
+    arguments = ["export", "page", str(tmp_path / "lyon.mdp"), "--city", "helsinki", "--out", str(tmp_path / "page")]
+    answer = CliRunner().invoke(app, arguments)
+    assert answer.exit_code != 0
+    assert "`--city` must be the city in which the mechanisms are" in str(answer.exception)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lyon.mdp"]
+    export_page(
+        [tmp_path / "lyon.mdp", files[0]], tmp_path / "page", mdp.cities.load("helsinki")
+    )  # one of them is there
+
+
 def test_ids_of_64_bits_stay_exact(tmp_path):
     problem = mdp.Problem(
         np.random.default_rng(0).random((20, 2)), np.eye(2), "euclidean", bounds=[[0, 0], [1, 1]], output_ids=[2**62, 7]

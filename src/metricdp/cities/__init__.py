@@ -90,7 +90,10 @@ def _holds_nodes(folder: Path) -> bool:
 def _unknown(name: str) -> InvalidInputError:
     named = os.environ.get(DATA_VARIABLE, "")
     if not named:
-        hint = f"set the environment variable {DATA_VARIABLE} to a folder of city folders to add more"
+        hint = (
+            "`metricdp cities import` makes more; "
+            f"set the environment variable {DATA_VARIABLE} to the folder that they are in"
+        )
     elif not Path(named).is_dir():
         hint = f"{DATA_VARIABLE} names {named!r}, which is not a folder"
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from metricdp._validation import integer, positive, reject
 from metricdp.attacking.adversary import Attack, attack, everywhere
 from metricdp.attacking.tracks import TraceAttack, attack_traces
 from metricdp.cli import _problem as options
-from metricdp.cli._console import note, out, print_json, progress_bar
+from metricdp.cli._console import note, out, print_json, progress_bar, warn
 from metricdp.cli._problem_files import Files, read_people
 from metricdp.cli._traces import read_traces_file
 from metricdp.cli._writing import write_figure
@@ -84,11 +85,14 @@ def attack_command(
     found, people = {}, {}
     for name, mechanism in mechanisms.items():
         people[name] = known or everywhere(mechanism)
-        with progress_bar(f"attacking {name}") as progress:
+        with progress_bar(f"attacking {name}") as progress, warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
             found[name] = attack(
                 mechanism, people[name], counts, within=_radii(within, people[name]), away=away, draws=draws,
                 progress=progress,
             )  # fmt: skip
+        for one in caught:
+            warn(f"{name}: {one.message}")
     if known is None:
         note("Nothing says where people are, so every place of the box is as likely; see `--records` and `--city`.")
     followed: dict[str, TraceAttack] = {}

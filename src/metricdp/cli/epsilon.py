@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -24,6 +27,9 @@ from metricdp.mechanisms.families import METHODS
 from metricdp.problem import Problem
 
 __all__ = ["epsilon_command"]
+
+# What a column of a table takes besides its text: a line, and a space on both sides.
+_BORDER = 3
 
 
 def epsilon_command(
@@ -154,10 +160,26 @@ def _show(found: EpsilonChoice, plot: Path | None) -> None:
     out.print(found.card.rich())
     heads, rows = found.words
     table = Table(title="what other ε would cost", title_justify="left")
-    for index, head in enumerate(heads):
-        table.add_column(Text(head), justify="right" if index else "left")
+    for index, (head, width) in enumerate(zip(heads, _widths(heads, rows), strict=True)):
+        table.add_column(Text(head), justify="right" if index else "left", width=width)
     for row in rows:
         table.add_row(*(Text(cell, no_wrap=True) for cell in row))
     out.print(table)
     if plot is not None:
         out.print(f"drawn to {plot}", markup=False, soft_wrap=True)
+
+
+def _widths(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return how wide columns must be that no figure is cut; heads take as many lines as the terminal needs."""
+    figures = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    for lines in (1, 2, 3):
+        widths = [max(figure, _head_width(head, lines)) for figure, head in zip(figures, heads, strict=True)]
+        if sum(widths) + _BORDER * len(widths) + 1 <= out.width:
+            break
+    return widths
+
+
+def _head_width(head: str, lines: int) -> int:
+    """Return the least width at which a head goes into so many lines without breaking a word."""
+    ways = (textwrap.wrap(head, width, break_long_words=False) for width in range(1, len(head) + 1))
+    return min((max(map(cell_len, way)) for way in ways if len(way) <= lines), default=0)

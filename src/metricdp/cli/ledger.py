@@ -70,12 +70,13 @@ def user_command(
         print_json(asdict(budget))
         return
     within = "" if terms.window is None else f" in the last {span_text(terms.window)}"
-    words = f"spent ε = {budget.spent:g} on {budget.reports:,} reports{within}; {budget.remaining:g} remains"
+    words = f"spent ε = {budget.spent:g} on {_reports(budget.reports)}{within}; {budget.remaining:g} remains"
     out.print(words, highlight=False)
     if budget.frees_at is not None:
         out.print(f"the first of them stops counting at {_moment(budget.frees_at)}", highlight=False)
     if budget.affordable is not None:
-        out.print(f"that pays for {budget.affordable:,} more reports of {mechanism}", markup=False, highlight=False)
+        words = f"that pays for {_reports(budget.affordable, 'more ')} of {mechanism}"
+        out.print(words, markup=False, highlight=False)
 
 
 @ledger_app.command("export")
@@ -178,6 +179,10 @@ def _show(facts: dict[str, Any]) -> None:
 
 def _length(length: float | None) -> str:
     return span_text(span("every", length)) or ""
+
+
+def _reports(count: int, more: str = "") -> str:
+    return f"{count:,} {more}report{'' if count == 1 else 's'}"
 
 
 def _moment(unix_s: float) -> str:

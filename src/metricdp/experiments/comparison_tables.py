@@ -16,6 +16,9 @@ __all__ = ["error_table", "html_losses", "markdown_table", "rich_table"]
 
 _NOTHING = "–"
 
+# Where ratios are shown by their size only: a method that was optimised for a grid may reach millions between cells.
+_FAR_BEYOND = 1000
+
 
 @dataclass(frozen=True)
 class _Line:
@@ -36,13 +39,20 @@ class _Line:
 
 def rich_table(frame: pd.DataFrame, title: str) -> Table:
     """Return the comparison as a table for the terminal: a row per method, a column per ε."""
-    table = Table(title=title, caption=Text("\n".join(_errors(frame))) or None, caption_justify="left")
-    table.add_column("method")
+    # Without edges, and with names in one line, four ε fit into a terminal of 80 columns.
+    table = Table(
+        title=title,
+        caption=Text("\n".join(_errors(frame))) or None,
+        caption_justify="left",
+        show_edge=False,
+        pad_edge=False,
+    )
+    table.add_column("method", no_wrap=True)
     for epsilon in _epsilons(frame):
         table.add_column(f"ε = {epsilon:g}", justify="right")
     table.add_column("private")
     table.add_column("worst ratio", justify="right")
-    table.add_column("violations", justify="right")
+    table.add_column("violations", justify="right", no_wrap=True)
     for line in _lines(frame):
         losses = [Text(loss, "bold" if best else "") for loss, best in zip(line.losses, line.best, strict=True)]
         private = Text(line.private, "green" if line.private == "proved" else "red")
@@ -125,8 +135,13 @@ def _line(method: str, losses: pd.Series, rows: pd.DataFrame, least: dict[Any, f
         losses=[_NOTHING if pd.isna(loss) else f"{loss:.3f}" for loss in losses],
         best=[epsilon in proved and loss == least[epsilon] for epsilon, loss in losses.items()],
         private=_NOTHING if applied.empty else "proved" if len(proved) == len(applied) else "not proved",
-        worst=[_number(applied["max_ratio"].max(), ".3f"), _number(applied["violation_ratio"].max(), ".2%")],
+        worst=[_ratio(applied["max_ratio"].max()), _number(applied["violation_ratio"].max(), ".2%")],
     )
+
+
+def _ratio(value: float) -> str:
+    """Return a share of ε; of one that is far beyond what is allowed, how large it is and no more."""
+    return _number(value, ".3f" if value < _FAR_BEYOND else ".2g")
 
 
 def _number(value: float, form: str) -> str:

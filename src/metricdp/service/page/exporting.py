@@ -71,7 +71,7 @@ def export_page(files: Sequence[Path], folder: Path, city: RoadNetwork | None = 
     folder : Path
         The new folder.
     city : RoadNetwork, optional
-        The city whose roads are drawn.
+        The city whose roads are drawn; one of the mechanisms must be there.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def export_page(files: Sequence[Path], folder: Path, city: RoadNetwork | None = 
         raise reject("folder", "a new folder in one that exists", repr(os.fspath(folder)))
     if not files:
         raise reject("files", "at least one mechanism file", "none")
-    listed, contents = _mechanisms(files)
+    listed, contents = _mechanisms(files, city)
     contents |= _page(city)
     contents["mechanisms/list.json"] = as_json(listed)
     contents["worker.js"] = _worker(contents)
@@ -96,9 +96,10 @@ def export_page(files: Sequence[Path], folder: Path, city: RoadNetwork | None = 
     return Exported(folder, len(contents), sum(map(len, contents.values())), tuple(one["id"] for one in listed))
 
 
-def _mechanisms(files: Sequence[Path]) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+def _mechanisms(files: Sequence[Path], city: RoadNetwork | None) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
     """Return what the page is told of every mechanism, and their files."""
     listed: list[dict[str, Any]] = []
+    has_roads = city is None
     contents: dict[str, bytes] = {}
     now = datetime.now(UTC).isoformat(timespec="seconds")
     for path in files:
@@ -116,7 +117,21 @@ def _mechanisms(files: Sequence[Path]) -> tuple[list[dict[str, Any]], dict[str, 
         if answers.summary["epsilon_map"] is not None:
             detail["map"] = json.loads(map_answer(name, mechanism, found.sha256))
         listed.append({"id": name, "file": at, "detail": detail})
+        has_roads = has_roads or _meet(city, mechanism)
+    if city is not None and not has_roads:
+        raise reject(
+            "city", "the city in which the mechanisms are, for its roads", f"{city.name!r}, which is elsewhere"
+        )
     return listed, contents
+
+
+def _meet(city: RoadNetwork | None, mechanism: Mechanism) -> bool:
+    """Return whether the roads of a city reach into a mechanism's box."""
+    if city is None or mechanism.projection is None:
+        return False
+    nodes = mechanism.projection.to_xy_km(city.lon, city.lat)
+    low, high = mechanism.bounds
+    return bool((nodes.max(axis=0) >= low).all() and (nodes.min(axis=0) <= high).all())
 
 
 def _require_on_device(path: Path, mechanism: Mechanism) -> None:
