@@ -19,6 +19,22 @@ ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/results/index.md")
 _TABLE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
+# What columns of files are called on pages, where the file's own name is not a word.
+_HEADS = {
+    "ours_s": "ours, s",
+    "peer_s": "theirs, s",
+    "ratio": "theirs ÷ ours",
+    "losses_differ_by": "losses differ by",
+    "epsilon_per_km": "ε per km",
+    "every_s": "every, s",
+    "error_m": "off by, m",
+    "standard_error_m": "± m",
+    "believed_m": "believed, m",
+    "bayes_bound_m": "Bayes bound, m",
+    "within_100_m": "within 100 m",
+    "within_500_m": "within 500 m",
+}
+
 
 def losses(results: Path) -> str:
     """Return a table of losses in Markdown: a row per method, a column per ε, and the lower bound.
@@ -43,10 +59,15 @@ def losses(results: Path) -> str:
 
 
 def plain(results: Path) -> str:
-    """Return any other file as a table in Markdown, all columns as they are and numbers with four digits."""
+    """Return any other file as a table in Markdown, numbers with four digits.
+
+    Columns that have the same value in every row are left out: pages say such things in a sentence.
+    """
     frame = pd.read_csv(results, comment="#")
+    frame = frame.loc[:, frame.ne(frame.iloc[0]).any()]
     shown = frame.map(_shown).where(frame.notna(), "")
-    lines = [list(shown.columns), ["---"] * len(shown.columns), *shown.to_numpy().tolist()]
+    heads = [_HEADS.get(name, name) for name in shown.columns]
+    lines = [heads, ["---"] * len(heads), *shown.to_numpy().tolist()]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

@@ -1,11 +1,17 @@
 """Formulas as MathML, which browsers draw themselves: pages need no script and no network."""
 
+import re
+
 from docutils.utils.math import latex2mathml
 
 
 def mathml(tex, *, as_block):
     """Return the MathML of a formula in LaTeX."""
-    return latex2mathml.tex2mathml(tex, as_block=as_block)
+    drawn = latex2mathml.tex2mathml(tex, as_block=as_block)
+    for bar in "|‖":  # with an index, browsers draw a bar that may stretch as if it were lowered
+        drawn = drawn.replace(f"<mo>{bar}</mo>", f'<mo stretchy="false">{bar}</mo>')
+    # Browsers leave no space between a function's name and an argument without parentheses.
+    return re.sub(r"<mo>&ApplyFunction;</mo>(?!\s*<mo[^>]*>\()", '<mspace width="0.1667em"></mspace>', drawn)
 
 
 def visit_inline(writer, node):

@@ -163,6 +163,9 @@ def test_formulas_are_mathml():
     from _site.mathml import mathml
 
     assert "<msup>" in mathml(r"e^{\varepsilon d}", as_block=False)
+    assert mathml(r"\| g \|_q", as_block=False).count('<mo stretchy="false">‖</mo>') == 2
+    assert "<mspace" in mathml(r"\ln z", as_block=False)
+    assert "<mspace" not in mathml(r"\ln(z)", as_block=False)
 
 
 class Page(HTMLParser):
