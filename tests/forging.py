@@ -12,7 +12,9 @@ import io
 import itertools
 import json
 import math
+import struct
 import zipfile
+import zlib
 from decimal import Decimal
 from fractions import Fraction
 
@@ -56,6 +58,24 @@ def opened(data):
     parts = parts_of(data)
     header = json.loads(parts.pop("header.json"))
     return header, {name.removesuffix(".npy"): np.load(io.BytesIO(content)) for name, content in parts.items()}
+
+
+def renamed(data, name, written, extra=b""):
+    """Return an archive in which the entry `name` is called `written`, and has an extra field."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as archive, zipfile.ZipFile(buffer, "w") as other:
+        for entry in archive.namelist():
+            info = zipfile.ZipInfo(entry)
+            if entry == name:
+                info.filename, info.extra = written, extra  # the class itself would cut the name at a zero byte
+            other.writestr(info, archive.read(entry))
+    return buffer.getvalue()
+
+
+def another_name(name, other):
+    """Return the extra field that gives an entry another name, which Python believes from 3.12 on."""
+    content = struct.pack("<BL", 1, zlib.crc32(name.encode())) + other
+    return struct.pack("<HH", 0x7075, len(content)) + content
 
 
 def sealed(header, arrays):

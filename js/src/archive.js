@@ -111,8 +111,7 @@ export class LittleEndian {
 
 /**
  * @typedef {object} Entry
- * @property {string} name before a zero byte, if there is one
- * @property {string} fullName
+ * @property {string} name
  * @property {number} flags
  * @property {number} method
  * @property {number} crc
@@ -134,10 +133,8 @@ async function directory(read) {
     require(isEntry, DAMAGED);
     const extra = at + 46 + read.u16(at + 28);
     const next = extra + read.u16(at + 30);
-    const fullName = read.text(at + 46, Math.min(extra, end.at));
     const entry = {
-      name: fullName.split("\0", 1)[0],
-      fullName,
+      name: read.text(at + 46, Math.min(extra, end.at)),
       flags: read.u16(at + 8),
       method: read.u16(at + 10),
       crc: read.u32(at + 16),
@@ -187,9 +184,9 @@ function checkEntries(found, fileSize) {
 }
 
 /** @param {LittleEndian} read @param {Entry} entry @returns {Promise<Bytes>} */
-async function content(read, { name, fullName, offset, method, packed, size, crc }) {
+async function content(read, { name, offset, method, packed, size, crc }) {
   const start = offset + 30 + read.u16(offset + 26);
-  require(read.u32(offset) === 0x04034b50 && read.text(offset + 30, start) === fullName, `${name} is not where the archive says`);
+  require(read.u32(offset) === 0x04034b50 && read.text(offset + 30, start) === name, `${name} is not where the archive says`);
   const data = start + read.u16(offset + 28);
   const bytes = read.bytes.subarray(data, data + packed);
   const found = method ? await inflated(bytes, size) : bytes;

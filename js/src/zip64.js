@@ -9,6 +9,9 @@ import { require } from "./errors.js";
 
 const DAMAGED = "the archive is damaged";
 
+// An extra field with another name of the entry, which some readers believe and others not.
+const OTHER_NAME = 0x7075;
+
 /** @param {LittleEndian} read @param {number} at */
 const u64 = (read, at) => Number(read.view.getBigUint64(at, true));
 
@@ -23,6 +26,7 @@ export function enlarge(entry, read, from, to) {
   for (let at = from; at + 4 <= to; ) {
     const end = at + 4 + read.u16(at + 2);
     require(end <= to, DAMAGED);
+    require(read.u16(at) !== OTHER_NAME, "the archive has an entry of two names");
     if (read.u16(at) === 1) {
       let field = at + 4;
       for (const name of /** @type {const} */ (["size", "packed", "offset"])) {

@@ -143,3 +143,14 @@ assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 1_500_000
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True)
     distance = n_axes * (cells - 1)
     assert distance <= float(done.stdout) <= 2 * distance
+
+
+def test_radii_on_a_map_of_many_cells_are_rounded_down():
+    """Each of a million additions loses nearly half a unit in the last place, and all of them in one direction."""
+    most, count = (5726623061 + 0.4375) * 2.0**-34, 1_600_000
+    borders = np.arange(count + 1) * 2.0**-10
+    local = EpsilonMap([borders], np.where(np.arange(count) % 2, most, most / 2))
+    (radius,) = PathMetric(local, 2.0).radii(np.array([[0.0]]), 511.0)
+    first = Fraction(borders[1])
+    exact = first + (511 - Fraction(most / 2) * first) / Fraction(most)
+    assert exact * (1 - Fraction(1, 10**9)) < Fraction(radius) <= exact

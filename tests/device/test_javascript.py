@@ -4,15 +4,20 @@ import json
 import random
 import re
 import shutil
+import time
 import warnings
 
 import numpy as np
 import pytest
 
+import metricdp as mdp
 from device_tools import PACKAGE, ROOT, javascript_verdicts, needs_node, python_verdicts, run_node, served
 from file_mutants import MUTATIONS, base_files
-from forging import FORGERS, sealed
+from forging import FORGERS, another_name, renamed, sealed
 from forging_maps import forge_elastic
+from metricdp.geometry.epsilon_map import EpsilonMap
+from metricdp.geometry.grid import Grid
+from metricdp.mechanisms.spline.mechanism import Spline
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 LARGEST_BYTES = 35_000
@@ -131,6 +136,50 @@ def test_verdicts_on_forged_files(tmp_path, monkeypatch):
 def test_verdicts_on_damaged_files(tmp_path, monkeypatch):
     counts = compare(list(damaged_files(tmp_path, 250, 3)), monkeypatch)
     assert min(counts["accepted"], counts["unsupported"], counts["refused"]) >= 10
+
+
+@needs_node
+def test_entries_of_two_names_are_refused_by_all(tmp_path, monkeypatch):
+    """Python believes the name of an extra field from 3.12 on only, so versions would read different files."""
+    problem = mdp.Problem([[0.0], [4.0]], [[1.0], [3.0]], "euclidean")
+    mdp.fit(problem, epsilon=0.5, method="spline", cells=2).save(tmp_path / "m.mdp")
+    data = (tmp_path / "m.mdp").read_bytes()
+    extra = another_name("outputs.npy", b"others.npy")
+    forged = {
+        "same": renamed(data, "outputs.npy", "outputs.npy"),
+        "hidden": renamed(data, "outputs.npy", "outputs.npy", extra),
+        "shown": renamed(data, "outputs.npy", "others.npy", another_name("others.npy", b"outputs.npy")),
+        "no text": renamed(data, "outputs.npy", "outputs.npy", another_name("outputs.npy", b"\xff")),
+        "behind another field": renamed(data, "outputs.npy", "outputs.npy", b"UT\x01\x00\x00" + extra),
+        "after a zero byte": renamed(data, "outputs.npy", "outputs.npy\0others.npy"),
+    }
+    paths = [tmp_path / f"{name}.mdp" for name in forged]
+    for path, content in zip(paths, forged.values(), strict=True):
+        path.write_bytes(content)
+    assert compare(paths, monkeypatch) == {"accepted": 1, "refused": 5}
+
+
+@needs_node
+def test_a_map_of_many_cells_does_not_take_hours(tmp_path, monkeypatch):
+    """Borders of a map are looked for among those of cells; one by one, a file of 4 MB would keep a page busy for hours."""
+    count = 400_000
+    borders = np.arange(count + 1) * 2.0**-18
+    spline = Spline(
+        outputs=np.array([[0.0], [1.0]]),
+        bounds=borders[[0, -1], None],
+        epsilon=1.0,
+        p=2.0,
+        method="spline",
+        step=2.0**-30,
+        grid=Grid((borders,)),
+        degree=1,
+        table=np.full((count + 1, 2), 2**40),
+        epsilon_map=EpsilonMap([borders], np.where(np.arange(count) % 2, 1.0, 0.5)),
+    )
+    spline.save(tmp_path / "m.mdp")
+    started = time.monotonic()
+    assert compare([tmp_path / "m.mdp"], monkeypatch) == {"accepted": 1}
+    assert time.monotonic() - started < 60
 
 
 @needs_node

@@ -108,6 +108,119 @@ LATE = {
     "text": "add('iframe', { src: '/plain.txt' })",
 }
 
+# Takes all functions that it needs out of a window at once, before anything can be replaced there.
+TAKING = """
+const last = () => window[length - 1];
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const own = Object.getOwnPropertyDescriptor;
+const call = Reflect.apply;
+const taken = (realm) => ({
+  ask: realm.Geolocation.prototype.getCurrentPosition,
+  where: realm.navigator.geolocation,
+  coords: own(realm.GeolocationPosition.prototype, 'coords').get,
+  lon: own(realm.GeolocationCoordinates.prototype, 'longitude').get,
+  lat: own(realm.GeolocationCoordinates.prototype, 'latitude').get,
+});
+const askedWith = ({ ask, where, coords, lon, lat }) => new Promise((resolve) => {
+  setTimeout(() => resolve('silence'), PATIENCE_MS);
+  const read = (position) => {
+    const found = call(coords, position, []);
+    resolve([call(lon, found, []), call(lat, found, [])]);
+  };
+  call(ask, where, [read, ({ code }) => resolve(`error ${code}`)]);
+});
+// Inserts a frame while the page's prototypes are changed.
+const amid = (change, undo, frame = slow()) => {
+  const at = holder();
+  change();
+  try { at.appendChild(frame); } catch {} finally { undo(); }
+  return taken(last());
+};
+const poisoned = (name) => amid(
+  () => Object.defineProperty(Object.prototype, name, { value() {}, configurable: true, writable: true }),
+  () => { delete Object.prototype[name]; },
+);
+const replaced = (owner, name, value) => {
+  const before = owner[name];
+  return amid(() => { owner[name] = value; }, () => { owner[name] = before; });
+};
+// Inserts a frame where hardly any stack is left, and so none for what comes after.
+const amidRecursion = (frame) => {
+  const at = holder();
+  const dive = () => {
+    try { dive(); } catch (error) {
+      if (!frame.isConnected) try { at.appendChild(frame); } catch {}
+      throw error;
+    }
+  };
+  try { dive(); } catch {}
+  return taken(last());
+};
+const inTable = (part, member) => {
+  const table = holder().appendChild(document.createElement('table'));
+  const filled = document.createElement(part);
+  filled.append(slow());
+  table[member] = filled;
+  return taken(last());
+};
+const asBody = () => {
+  const body = document.createElement('body');
+  body.append(slow());
+  document.body = body;
+  return taken(last());
+};
+const inForeignRange = () => {
+  const inner = add('iframe').contentDocument;
+  const range = inner.createRange();
+  range.selectNodeContents(inner.body);
+  Range.prototype.insertNode.call(range, slow());
+  return taken(last()[0]);
+};
+const silentPopup = async () => {
+  const popup = open('about:blank');
+  await sleep(300);
+  popup.location = '/inert';
+  await sleep(900);
+  return taken(popup);
+};
+const popupOfSilentPopup = async () => {
+  const popup = open('about:blank');
+  await sleep(300);
+  const other = popup.open('about:blank', 'other');
+  await sleep(300);
+  popup.location = '/inert';
+  await sleep(900);
+  other.location = '/inert';
+  await sleep(900);
+  return taken(other);
+};
+"""
+
+# Each trick returns what it has taken from a window.
+CAREFUL = {
+    "iterators of arrays": "replaced(Array.prototype, Symbol.iterator, function* () {})",
+    "steps of iterators": "replaced(Object.getPrototypeOf([][Symbol.iterator]()), 'next', () => ({ done: true }))",
+    "keys": "replaced(Object, 'keys', () => [])",
+    "sets": "replaced(Set.prototype, 'has', () => false)",
+    "calls": "replaced(Reflect, 'apply', () => {})",
+    "descriptors, get": "poisoned('get')",
+    "descriptors, set": "poisoned('set')",
+    "descriptors, value": "poisoned('value')",
+    "descriptors, writable": "poisoned('writable')",
+    "options of observers": "poisoned('attributeFilter')",
+    "no stack left": "amidRecursion(slow())",
+    "no stack left, nothing to load": "amidRecursion(document.createElement('iframe'))",
+    "body": "asBody()",
+    "caption": "inTable('caption', 'caption')",
+    "head of a table": "inTable('thead', 'tHead')",
+    "foot of a table": "inTable('tfoot', 'tFoot')",
+    "range of another window": "inForeignRange()",
+    "document.open with three arguments": "taken(document.open('/slow', 'three', ''))",
+    "no scripts inside no scripts": "(add('iframe', { sandbox: 'allow-same-origin', srcdoc: '<iframe src=/inert></iframe>' }), await sleep(900), taken(last()[0]))",
+    "popup without scripts": "await silentPopup()",
+    "popup of a popup without scripts": "await popupOfSilentPopup()",
+}
+
 # A way that is open: the frame of an object comes with the layout, after no change that a script is told of.
 OPEN = """async () => {
   const before = window.length;
@@ -196,6 +309,23 @@ def test_no_frame_gives_the_true_position_while_it_loads(hostile):
     leaks = [name for name, answers in found.items() if TRUE in answers]
     assert leaks == []
     assert sum(any(isinstance(one, list) for one in answers) for answers in found.values()) >= 7, found
+
+
+def test_no_page_that_takes_what_it_needs_at_once_gets_the_true_position(hostile):
+    helpers = hostile.helpers + TAKING.replace("PATIENCE_MS", str(patience_ms(hostile)))
+    tricks = ", ".join(f"[{name!r}, async () => {code}]" for name, code in CAREFUL.items())
+    page = hostile.visit()
+    found = page.evaluate(f"""async () => {{ {helpers}
+        const found = {{}};
+        for (const [name, trick] of [{tricks}]) {{
+            try {{ found[name] = await askedWith(await trick()); }} catch (error) {{ found[name] = String(error); }}
+        }}
+        return found;
+    }}""")
+    assert set(found) == set(CAREFUL)
+    assert [name for name, answer in found.items() if answer == TRUE] == []
+    # Nobody who is given nothing at all has shown anything.
+    assert [name for name, answer in found.items() if not isinstance(answer, list)] == []
 
 
 def test_without_the_browsers_permission_an_open_way_leads_to_its_own_question(hostile):

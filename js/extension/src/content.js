@@ -13,11 +13,17 @@
   /** Watches of the page: what ends each of them. */
   const watches = new Map();
 
-  // The script of the parent's page covers frames in which the page's own world runs no scripts.
-  try {
-    if (parent !== window) parent.performance.dispatchEvent(new CustomEvent("metricdp:frame"));
-  } catch {
-    // A parent of another origin has no way into this frame.
+  // The page's own world may run no scripts here. Then those of the windows around this one, and of the ones that opened
+  // these, cover it: the nearest may run none either.
+  const around = (one) => (one.parent === one ? one.opener : one.parent);
+  const called = new Set([window, null]);
+  for (let one = around(window); !called.has(one); one = around(one)) {
+    called.add(one);
+    try {
+      one.performance.dispatchEvent(new MessageEvent("metricdp:frame", { source: window }));
+    } catch {
+      // A window of another origin has no way into this one.
+    }
   }
 
   const tell = (id, answer) =>

@@ -2,6 +2,9 @@
 //
 // The browser's functions are dropped, not kept aside, so nothing here can hand them out. Answers come from the content
 // script beside this one, which the page cannot reach into; all that travels between the two is what the page may have.
+//
+// Frames that come later are covered by code that runs among what the page has changed by then. So `cover` and all that it
+// calls use functions that were kept at the start, no iterators, and for options objects without a prototype.
 
 (() => {
   // An object that both worlds see, and whose listeners outlive `document.open()`.
@@ -10,9 +13,20 @@
   const send = line.dispatchEvent.bind(line);
   const { parse, stringify } = JSON;
   const { apply } = Reflect;
-  const { create, defineProperty, entries, fromEntries, getOwnPropertyDescriptor } = Object;
+  const { create, defineProperty, getOwnPropertyDescriptor, keys, setPrototypeOf } = Object;
   const Wire = CustomEvent;
   const later = Promise.prototype.then.bind(Promise.resolve());
+
+  /** Do something for each of the fields of an object, or of the entries of a list. */
+  const each = (fields, act) => {
+    const names = keys(fields);
+    for (let i = 0; i < names.length; i++) act(fields[names[i]], names[i]);
+  };
+  /** How a property is described, untouched by what a page puts into `Object.prototype`. */
+  const described = (owner, name) => {
+    const found = getOwnPropertyDescriptor(owner, name);
+    return found && setPrototypeOf(found, null);
+  };
 
   // ---- Questions and answers ----------------------------------------------------------------------------------------
 
@@ -98,28 +112,30 @@
   };
 
   function dress(realm) {
-    for (const [name, fields] of entries(FIELDS)) {
+    each(FIELDS, (fields, name) => {
       const { prototype } = realm[name];
-      for (const field of fields) {
+      each(fields, (field) => {
         const getter = {
           get [field]() {
             if (!Stamped.has(this)) throw new realm.TypeError("Illegal invocation");
             return Stamped.read(this, field);
           },
         };
-        const { get } = getOwnPropertyDescriptor(getter, field);
-        defineProperty(prototype, field, { get, set: undefined, enumerable: true, configurable: true });
-      }
+        const { get } = described(getter, field);
+        defineProperty(prototype, field, { __proto__: null, get, set: undefined, enumerable: true, configurable: true });
+      });
       replace(prototype, "toJSON", {
         toJSON() {
-          return fromEntries(fields.map((field) => [field, this[field]?.toJSON?.() ?? this[field]]));
+          const plain = {};
+          each(fields, (field) => (plain[field] = this[field]?.toJSON?.() ?? this[field]));
+          return plain;
         },
       });
-    }
+    });
   }
 
   function replace(prototype, name, { [name]: value }) {
-    defineProperty(prototype, name, { value, writable: true, enumerable: true, configurable: true });
+    defineProperty(prototype, name, { __proto__: null, value, writable: true, enumerable: true, configurable: true });
   }
 
   // ---- What pages call -----------------------------------------------------------------------------------------------
@@ -143,7 +159,7 @@
         if (forget(Number(id))) ask(Number(id), "clear");
       },
     };
-    for (const name of Object.keys(calls)) replace(prototype, name, calls);
+    each(calls, (_, name) => replace(prototype, name, calls));
   }
 
   // ---- Windows that the browser gives no script to, or too late --------------------------------------------------------
@@ -173,14 +189,13 @@
   /**
    * Cover the frames of a window; `window[0]` and the like cannot be intercepted when they are read.
    *
-   * A frame that was seen before has loaded its own script since, if it shows anything else by now. After a message
-   * from a frame, `again`, that is not so.
+   * A frame that was seen before has loaded its own script since, if it shows anything else by now, or has called.
    */
-  function sweep(realm, again = false) {
+  function sweep(realm) {
     const count = apply(lengthOf, realm, []);
     for (let index = 0; index < count; index++) {
       const frame = realm[index];
-      if (!again && apply(has, seen, [frame])) continue;
+      if (apply(has, seen, [frame])) continue;
       apply(add, seen, [frame]);
       cover(frame);
     }
@@ -197,8 +212,9 @@
     DocumentType: ["before", "after", "replaceWith"],
     DocumentFragment: ["append", "prepend", "replaceChildren", "moveBefore"],
     ShadowRoot: ["innerHTML", "setHTML", "setHTMLUnsafe"],
-    Document: ["append", "prepend", "replaceChildren", "moveBefore", "write", "writeln", "open", "execCommand"],
+    Document: ["append", "prepend", "replaceChildren", "moveBefore", "write", "writeln", "open", "execCommand", "body"],
     Range: ["insertNode", "surroundContents"],
+    HTMLTableElement: ["caption", "tHead", "tFoot"],
     HTMLObjectElement: ["data"],
     HTMLEmbedElement: ["src"],
   };
@@ -210,57 +226,66 @@
   };
 
   function watchFrames(realm) {
-    const home = getOwnPropertyDescriptor(realm.Node.prototype, "ownerDocument").get;
-    const view = getOwnPropertyDescriptor(realm.Document.prototype, "defaultView").get;
-    /** The window that a node's document is shown in; a document has no owner but itself. */
-    const windowOf = (node) => {
+    const home = described(realm.Node.prototype, "ownerDocument").get;
+    const view = described(realm.Document.prototype, "defaultView").get;
+    const held = described(realm.Range.prototype, "commonAncestorContainer").get;
+    const documentOf = (node) => apply(home, node, []) ?? node; // a document has no owner but itself
+    /** The window in which the document of a node or of a range is shown. */
+    const windowOf = (target) => {
       try {
-        return apply(view, apply(home, node, []) ?? node, []);
+        return apply(view, documentOf(target), []);
       } catch {
-        return null; // a range, which has no owner
+        return apply(view, documentOf(apply(held, target, [])), []);
       }
     };
-    const afterInserting = (target) => {
+    const afterInserting = (target, result, member, given) => {
+      // With three arguments `document.open` is `window.open`.
+      if (member === "open" && given.length > 2) return afterReading(target, result, member);
       const at = windowOf(target);
       if (at && at !== realm) sweep(at);
       sweep(realm);
     };
     const afterReading = (_, result, member) => {
-      if (result) cover(SHOWN.has(member) ? apply(view, result, []) : result);
+      if (result) cover(member === "contentDocument" || member === "getSVGDocument" ? apply(view, result, []) : result);
     };
-    for (const [name, members] of entries(INSERTING)) wrap(realm[name]?.prototype, members, afterInserting);
-    for (const [name, members] of entries(READING)) wrap(realm[name]?.prototype, members, afterReading);
+    each(INSERTING, (members, name) => wrap(realm[name]?.prototype, members, afterInserting));
+    each(READING, (members, name) => wrap(realm[name]?.prototype, members, afterReading));
     wrap(realm, ["open"], afterReading);
     // What the parser inserts: observers are told before the next script runs.
     const observer = new realm.MutationObserver(() => sweep(realm));
-    observer.observe(realm.document, { childList: true, subtree: true });
+    observer.observe(realm.document, { __proto__: null, childList: true, subtree: true });
     sweep(realm);
   }
 
-  const SHOWN = new Set(["contentDocument", "getSVGDocument"]);
-  const GETTERS = new Set(["contentWindow", "contentDocument"]);
+  // As many arguments take 64 kB of the stack for a moment. Where so much is not left, a page has filled it up to let a
+  // frame come into being whose covering fails; then nothing is inserted either.
+  const BALLAST = Array(2 ** 13).fill(0);
+  const spareStack = () => {};
 
   function wrap(owner, members, then) {
-    for (const member of owner ? members : []) {
-      const own = getOwnPropertyDescriptor(owner, member);
-      if (!own?.configurable) continue;
+    each(owner ? members : [], (member) => {
+      const own = described(owner, member);
+      if (!own?.configurable) return;
       const around = (call) =>
         call && {
           // As a method it has a name and is no constructor, like the browser's.
           [member](...given) {
+            apply(spareStack, undefined, BALLAST);
             const result = apply(call, this, given);
-            then(this, result, member);
+            then(this, result, member, given);
             return result;
           },
         }[member];
       const { value, get, set } = own;
-      if (value) defineProperty(owner, member, { ...own, value: around(value) });
-      else defineProperty(owner, member, { ...own, get: GETTERS.has(member) ? around(get) : get, set: around(set) });
-    }
+      const isRead = member === "contentWindow" || member === "contentDocument";
+      const changed = value ? { value: around(value) } : { get: isRead ? around(get) : get, set: around(set) };
+      defineProperty(owner, member, { __proto__: null, ...own, ...changed });
+    });
   }
 
-  // A frame whose scripts are off cannot run this one, so its content script calls the one of the parent.
-  listen("metricdp:frame", () => sweep(window, true));
+  // A window whose scripts are off cannot run this one, so its content script calls those of the windows around it.
+  const caller = getOwnPropertyDescriptor(MessageEvent.prototype, "source").get;
+  listen("metricdp:frame", (event) => cover(apply(caller, event, [])));
 
   if (typeof Geolocation === "function") cover(window);
 })();

@@ -6,6 +6,7 @@ import io
 import math
 import re
 import stat
+import struct
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,6 +30,9 @@ _LARGEST_FILE = 2**33
 _MOST_ENTRIES = 64
 _LONGEST_DIRECTORY = 2**16
 _ENCRYPTED = 0x1
+
+# An extra field with another name of the entry, which some readers believe (Python from 3.12 on) and others do not.
+_OTHER_NAME = 0x7075
 
 # The only array headers that are read: no Python literal is evaluated, and no type but these four exists.
 _MAGIC = b"\x93NUMPY\x01\x00"
@@ -120,6 +124,7 @@ def _checked_entries(infos: list[zipfile.ZipInfo], file_size: int) -> dict[str, 
         # Overlapping entries could together be far larger than the file.
         "entries larger than the file": sum(info.compress_size for info in infos) > file_size,
         "an entry that is encrypted or neither stored nor deflated": not all(map(_plainly_packed, infos)),
+        "an entry of two names": any(map(_has_two_names, infos)),
         f"more than {_deflated_allowed(file_size):,} deflated bytes": deflated > _deflated_allowed(file_size),
         f"a header of more than {LARGEST_HEADER:,} bytes": any(
             info.file_size > LARGEST_HEADER for info in infos if info.filename == _HEADER
@@ -137,6 +142,17 @@ def _plainly_packed(info: zipfile.ZipInfo) -> bool:
         return False
     stored = info.compress_type == zipfile.ZIP_STORED and info.file_size == info.compress_size
     return stored or info.compress_type == zipfile.ZIP_DEFLATED
+
+
+def _has_two_names(info: zipfile.ZipInfo) -> bool:
+    """Return whether readers may disagree on what an entry is called; `zipfile` cuts names at a zero byte."""
+    rest = info.extra
+    while len(rest) >= 4:
+        kind, length = struct.unpack("<HH", rest[:4])
+        if kind == _OTHER_NAME:
+            return True
+        rest = rest[4 + length :]
+    return info.filename != info.orig_filename
 
 
 def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
