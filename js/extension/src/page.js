@@ -169,11 +169,16 @@
   const has = WeakSet.prototype.has;
   const add = WeakSet.prototype.add;
 
-  /** Replace the functions of a window, if its origin is ours. */
+  const text = Function.prototype.toString;
+  const { includes } = String.prototype;
+  const isNative = (call) => apply(includes, apply(text, call, []), ["[native code]"]);
+
+  /** Replace the functions of a window, if its origin is ours. One that its own script has covered asks for itself. */
   function cover(realm) {
     try {
       const { Geolocation } = realm;
       if (!Geolocation || apply(has, covered, [Geolocation])) return;
+      if (realm !== window && !isNative(Geolocation.prototype.getCurrentPosition)) return;
       apply(add, covered, [Geolocation]);
     } catch {
       return; // another origin; its own script is there
@@ -225,6 +230,9 @@
     HTMLEmbedElement: ["getSVGDocument"],
   };
 
+  const Observer = MutationObserver;
+  const { observe } = Observer.prototype;
+
   function watchFrames(realm) {
     const home = described(realm.Node.prototype, "ownerDocument").get;
     const view = described(realm.Document.prototype, "defaultView").get;
@@ -251,9 +259,13 @@
     each(INSERTING, (members, name) => wrap(realm[name]?.prototype, members, afterInserting));
     each(READING, (members, name) => wrap(realm[name]?.prototype, members, afterReading));
     wrap(realm, ["open"], afterReading);
-    // What the parser inserts: observers are told before the next script runs.
-    const observer = new realm.MutationObserver(() => sweep(realm));
-    observer.observe(realm.document, { __proto__: null, childList: true, subtree: true });
+    follow(realm);
+  }
+
+  /** Cover what the parser inserts into the document that a window shows: observers are told before the next script runs. */
+  function follow(realm) {
+    const observer = new Observer(() => sweep(realm));
+    apply(observe, observer, [realm.document, { __proto__: null, childList: true, subtree: true }]);
     sweep(realm);
   }
 
@@ -283,9 +295,14 @@
     });
   }
 
-  // A window whose scripts are off cannot run this one, so its content script calls those of the windows around it.
+  // A window whose scripts are off cannot run this one, so its content script calls those of the windows around it. It may
+  // be covered already, from before it loaded, and show another document since.
   const caller = getOwnPropertyDescriptor(MessageEvent.prototype, "source").get;
-  listen("metricdp:frame", (event) => cover(apply(caller, event, [])));
+  listen("metricdp:frame", (event) => {
+    const realm = apply(caller, event, []);
+    cover(realm);
+    follow(realm);
+  });
 
   if (typeof Geolocation === "function") cover(window);
 })();
