@@ -352,6 +352,7 @@ def test_an_interrupt_comes_through_a_fit(method, options):
     """`KeyboardInterrupt` leaves `fit` although native code is running, and no thread goes on."""
     script = f"""
 import os, signal, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells let what runs in the background ignore it
 import metricdp as mdp
 problem = mdp.cities.load("helsinki").problem(outputs=20, tasks=50, seed=0)
 threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -371,6 +372,7 @@ def test_an_interrupt_ends_the_solver_of_copt():
     """Its programs are solved in a second, so a harder one is made up."""
     script = f"""
 import os, signal, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells let what runs in the background ignore it
 import numpy as np
 from scipy import sparse
 from metricdp.optimise.engines.inequalities import solve_inequalities
