@@ -38,7 +38,7 @@ def test_cone_algebra(dimension):
     u, v = interior(0, dimension), np.random.default_rng(1).normal(size=(dimension, 50))
     expected = np.stack([arrow(u[:, i]) @ v[:, i] for i in range(50)], axis=1)
     assert np.allclose(cones.product(u, v), expected)
-    assert np.allclose(cones.product(u, cones.divide(u, v)), v)
+    assert np.allclose(cones.product(u, cones.Interior.of(u).divide(v)), v)
     one = np.zeros_like(u)
     one[0] = 1
     assert np.allclose(cones.product(u, cones.inverse(u)), one)
@@ -51,15 +51,27 @@ def test_scaling_maps_the_dual_to_the_slack(dimension):
     assert np.allclose(scaling.apply(scaling.apply(y)), s)
     assert np.allclose(scaling.apply_inverse(s), scaling.apply(y))
     v = np.random.default_rng(4).normal(size=s.shape)
-    entries = np.array([[scaling.inverse_square(i, j) for j in range(dimension)] for i in range(dimension)])
+    known = scaling.inverse_squares()
+    entries = np.array([[known[min(i, j), max(i, j)] for j in range(dimension)] for i in range(dimension)])
     assert np.allclose(np.einsum("ijn,jn->in", entries, v), scaling.apply_inverse(scaling.apply_inverse(v)))
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 3, 4])
+def test_complementarity_after_a_step_is_the_same_in_scaled_coordinates(dimension):
+    s, y = interior(5, dimension), interior(6, dimension)
+    scaling = cones.Scaling.of(s, y)
+    moves = np.random.default_rng(7).normal(size=(2, *s.shape))
+    found = cones.complementarity(
+        scaling.apply(y), 0.3 * scaling.apply_inverse(moves[0]), 0.7 * scaling.apply(moves[1])
+    )
+    assert found == pytest.approx(float(np.vdot(s + 0.3 * moves[0], y + 0.7 * moves[1])))
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3])
 def test_longest_step_ends_on_the_border(dimension):
     for seed in range(20):
         u, move = interior(seed, dimension, 5), np.random.default_rng(seed).normal(size=(dimension, 5))
-        step = cones.longest_step(u, move)
+        step = cones.Interior.of(u).longest_step(move)
 
         def margin(alpha, u=u, move=move):
             point = u + alpha * move

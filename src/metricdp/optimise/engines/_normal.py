@@ -16,13 +16,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.linalg import lapack
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from metricdp._clock import Clock
 from metricdp._validation import FloatArray
 from metricdp.errors import SolverError
 from metricdp.optimise.engines._cones import Scaling
+from metricdp.optimise.engines._lapack import cholesky, cholesky_banded, invert_factor, solve, solve_banded
 
 __all__ = ["NormalEquations", "OutOfTimeError"]
 
@@ -119,7 +119,8 @@ class NormalEquations:
 
     def update(self, scaling: Scaling) -> None:
         """Factor H_k for a new scaling; renew the dense factor if conjugate gradients grew slow with it."""
-        weights = np.concatenate([self.spread(scaling.inverse_square(i, j)) for i, j in self.entries])
+        squares = scaling.inverse_squares()
+        weights = np.concatenate([self.spread(squares[entry]) for entry in self.entries])
         entries = np.ascontiguousarray((self._assemble @ weights).T)
 
         def factor(outputs: list[int]) -> None:
@@ -142,7 +143,7 @@ class NormalEquations:
         def work(outputs: list[int]) -> None:
             for output in outputs:
                 rows = self._blocks[output].rows
-                result[rows, output] = lapack.dpbtrs(self._factors[output], right[rows, output], lower=1)[0]
+                result[rows, output] = solve_banded(self._factors[output], right[rows, output])
 
         list(self.pool.map(work, self.parts))
         return result
@@ -171,7 +172,7 @@ class NormalEquations:
     def _precondition(self, residual: FloatArray) -> FloatArray:
         assert self._dense is not None
         factor, scale = self._dense
-        return np.asarray(lapack.dpotrs(factor, residual / scale, lower=1)[0] / scale)
+        return solve(factor, residual / scale) / scale
 
     def _dense_factor(self) -> tuple[FloatArray, FloatArray]:
         """Return a Cholesky factor of Σ_k H_k^{-1}, scaled to a unit diagonal, and the scale.
@@ -187,11 +188,11 @@ class NormalEquations:
                 band, column = block.triangle
                 lower = np.zeros((len(block.rows), len(block.rows)), dtype=np.float32, order="F")
                 lower[band + column, column] = self._factors[output][band, column]
-                inverse = lapack.spotri(lower, lower=1, overwrite_c=1)[0]
+                invert_factor(lower)
                 if len(block.rows) == self.n_rows:
-                    total += inverse
+                    total += lower
                 else:
-                    total[np.ix_(block.rows, block.rows)] += inverse
+                    total[np.ix_(block.rows, block.rows)] += lower
             return total
 
         coupling = sum(self.pool.map(work, self.parts)).astype(np.float64)  # type: ignore[union-attr]
@@ -250,26 +251,21 @@ def _assembly(
 
 
 def _banded_factor(bands: FloatArray) -> FloatArray:
-    return _with_shift(lambda matrix: lapack.dpbtrf(matrix, lower=1), bands, lambda matrix: matrix[0])
+    return _with_shift(cholesky_banded, bands, lambda matrix: matrix[0])
 
 
 def _dense_cholesky(matrix: FloatArray) -> FloatArray:
-    return _with_shift(
-        lambda shifted: lapack.dpotrf(shifted, lower=1), matrix, lambda shifted: np.einsum("ii->i", shifted)
-    )
+    return _with_shift(cholesky, matrix, lambda shifted: np.einsum("ii->i", shifted))
 
 
 def _with_shift(
-    factor: Callable[[FloatArray], tuple[FloatArray, int]],
-    matrix: FloatArray,
-    diagonal: Callable[[FloatArray], FloatArray],
+    factor: Callable[[FloatArray], bool], matrix: FloatArray, diagonal: Callable[[FloatArray], FloatArray]
 ) -> FloatArray:
     """Factor a matrix that is positive definite but for rounding, raising its diagonal as little as it takes."""
     for shift in (0.0, *(10.0**power for power in range(-14, -1))):
         shifted = np.array(matrix, order="F")
         diagonal(shifted)[:] *= 1 + shift
-        result, failed = factor(shifted)
-        if not failed:
-            return result
+        if factor(shifted):
+            return shifted
     msg = "The normal equations lost positive definiteness."
     raise SolverError(msg)

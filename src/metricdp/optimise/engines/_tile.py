@@ -13,14 +13,14 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas, lapack
 
 from metricdp._validation import FloatArray
 from metricdp.optimise.engines import _cones as cones
+from metricdp.optimise.engines._lapack import cholesky, invert_all, multiply_all, solve
 
 __all__ = ["Tile", "improved_tile"]
 
-_MOST_STEPS = 12
+_MOST_STEPS = 8
 
 # Multipliers start so many times deeper in their cones than the level that the table was taken to: what neighbours did
 # since then has moved it off the centre. Starting at that level itself took two short steps in vain in most tiles.
@@ -127,59 +127,51 @@ class _Descent:
         """Make one predictor–corrector step towards the barrier's level; return the shorter of its two lengths."""
         scaling = cones.Scaling.of(self.slack, self.dual)
         self._factor(scaling)
-        point = scaling.apply(self.dual)
-        affine = self._direction(scaling, -point)
-        first = min(1.0, cones.longest_step(self.slack, affine.slack))
-        second = min(1.0, cones.longest_step(self.dual, affine.dual))
-        ahead = float(np.vdot(self.slack + first * affine.slack, self.dual + second * affine.dual)) / self.n_cones
+        centre = cones.Interior.of(scaling.apply(self.dual))
+        affine = self._direction(scaling, centre, None)
+        first = min(1.0, centre.longest_step(affine.scaled_slack))
+        second = min(1.0, centre.longest_step(affine.scaled_dual))
+        ahead = (
+            cones.complementarity(centre.point, first * affine.scaled_slack, second * affine.scaled_dual) / self.n_cones
+        )
         centring = min(1.0, max(1e-4, ahead / level)) ** 3
-        target = -cones.product(point, point) - cones.product(affine.scaled_slack, affine.scaled_dual)
+        target = cones.product(affine.scaled_slack, affine.scaled_dual)
+        target *= -1
         target[0] += max(centring * level, self.tile.barrier) * self.weight
-        step = self._direction(scaling, cones.divide(point, target))
-        first = min(1.0, _TO_THE_BORDER * cones.longest_step(self.slack, step.slack))
-        second = min(1.0, _TO_THE_BORDER * cones.longest_step(self.dual, step.dual))
-        self.change = self.change + first * step.change
+        step = self._direction(scaling, centre, centre.divide(target))
+        first = min(1.0, _TO_THE_BORDER * centre.longest_step(step.scaled_slack))
+        second = min(1.0, _TO_THE_BORDER * centre.longest_step(step.scaled_dual))
+        self.change += first * step.change
         self.slack = self.base + self.cone.enter(self.linear.slack_of(self._on_grid(self.change)))
-        self.dual = self.dual + second * step.dual
-        self.price = self.price + second * step.price
+        self.dual += second * scaling.apply_inverse(step.scaled_dual)
+        self.price += second * step.price
         return min(first, second)
 
     def _factor(self, scaling: cones.Scaling) -> None:
         """Invert H_k = Aᵀ W_k^{-2} A of every output, and factor the sum of the inverses."""
         self.inverses = self.linear.normal_matrices(self.cone.metric(scaling))
-        total = np.zeros(self.inverses.shape[1:], order="F")
-        for number, matrix in enumerate(self.inverses):
-            # LAPACK reads by columns: the lower triangle, of a symmetric matrix stored by rows, is its upper one.
-            factor, failed = lapack.dpotrf(matrix.T, lower=0, overwrite_a=1)
-            if failed:
-                raise np.linalg.LinAlgError
-            inverse, _ = lapack.dpotri(factor, lower=0, overwrite_c=1)
-            if not np.shares_memory(inverse, matrix):
-                self.inverses[number] = inverse.T
-            total += inverse
-        self.coupling, failed = lapack.dpotrf(total, lower=0, overwrite_a=1)
-        if failed:
+        if not invert_all(self.inverses):
+            raise np.linalg.LinAlgError
+        self.coupling = self.inverses.sum(axis=0)
+        if not cholesky(self.coupling):
             raise np.linalg.LinAlgError
 
-    def _solve(self, right: FloatArray) -> FloatArray:
-        result = np.empty_like(right)
-        for number, inverse in enumerate(self.inverses):
-            result[number] = blas.dsymv(1.0, inverse.T, right[number], lower=0)
-        return result
+    def _direction(self, scaling: cones.Scaling, centre: cones.Interior, target: FloatArray | None) -> _Step:
+        """Solve W^{-1} Δslack + W Δdual = target − centre with row sums kept and the dual feasible.
 
-    def _direction(self, scaling: cones.Scaling, target: FloatArray) -> _Step:
-        """Solve W^{-1} Δslack + W Δdual = target with row sums kept and the dual feasible."""
+        No target means zero. W^{-1} of the centre is the dual, so what the dual gives to its own residual cancels.
+        """
         missing = -self.change.sum(axis=0)
-        dual_residual = self.cost - self._back(self.dual) - self.price
-        right = self._back(scaling.apply_inverse(target)) - dual_residual
-        price = lapack.dpotrs(self.coupling, missing - self._solve(right).sum(axis=0), lower=0)[0]
-        change = self._solve(right + price)
+        right = self.price - self.cost
+        if target is not None:
+            right += self._back(scaling.apply_inverse(target))
+        price = solve(self.coupling, missing - multiply_all(self.inverses, right).sum(axis=0))
+        change = multiply_all(self.inverses, right + price)
         # What rounding left of the row sums is shared out evenly.
         change += (missing - change.sum(axis=0)) / len(change)
-        slack = self.cone.enter(self.linear.slack_of(self._on_grid(change)))
-        scaled_slack = scaling.apply_inverse(slack)
-        scaled_dual = target - scaled_slack
-        return _Step(change, slack, scaling.apply_inverse(scaled_dual), price, scaled_slack, scaled_dual)
+        scaled_slack = scaling.apply_inverse(self.cone.enter(self.linear.slack_of(self._on_grid(change))))
+        scaled_dual = (-centre.point if target is None else target - centre.point) - scaled_slack
+        return _Step(change, price, scaled_slack, scaled_dual)
 
     def _back(self, dual: FloatArray) -> FloatArray:
         return self.linear.transposed(self.cone.leave(dual)).reshape(self.cost.shape)
@@ -190,9 +182,9 @@ class _Descent:
 
 @dataclass(frozen=True)
 class _Step:
+    """A direction: change of the coefficients, of the prices, and W^{-1} Δslack and W Δdual."""
+
     change: FloatArray
-    slack: FloatArray
-    dual: FloatArray
     price: FloatArray
     scaled_slack: FloatArray
     scaled_dual: FloatArray
@@ -209,8 +201,7 @@ class _SecondOrderCone:
 
     def metric(self, scaling: cones.Scaling) -> dict[tuple[int, int], FloatArray]:
         """Return the entries (i ≤ j) of W^{-2} between components of (ε b, g)."""
-        size = len(scaling.w)
-        return {(i, j): scaling.inverse_square(i, j) for i in range(size) for j in range(i, size)}
+        return scaling.inverse_squares()
 
 
 class _Polytope:
@@ -227,7 +218,7 @@ class _Polytope:
 
     def metric(self, scaling: cones.Scaling) -> dict[tuple[int, int], FloatArray]:
         """Return the entries (i ≤ j) of Σ_faces (1, −n)ᵀ W^{-2} (1, −n)."""
-        square, size = scaling.inverse_square(0, 0), self.maps.shape[1]
+        square, size = scaling.inverse_squares()[0, 0], self.maps.shape[1]
         return {
             (i, j): np.tensordot(self.maps[:, i] * self.maps[:, j], square, axes=1)
             for i in range(size)

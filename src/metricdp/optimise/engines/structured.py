@@ -60,9 +60,9 @@ class _Iterate:
 
 @dataclass(frozen=True)
 class _Step:
+    """A direction: change of the table, of the prices, and W^{-1} Δslack and W Δdual."""
+
     table: FloatArray
-    slack: FloatArray
-    dual: FloatArray
     price: FloatArray
     scaled_slack: FloatArray
     scaled_dual: FloatArray
@@ -193,36 +193,35 @@ class _InteriorPoint:
         at = self.at
         scaling = cones.Scaling.of(at.slack, at.dual)
         self.normal.update(scaling)
-        point = scaling.apply(at.dual)
+        centre = cones.Interior.of(scaling.apply(at.dual))
+        self.dual_residual = self.cost - self._map_back(at.dual) - at.price[:, None]
         complementarity = float(np.vdot(at.slack, at.dual))
-        affine = self._direction(scaling, -point)
-        first = min(1.0, cones.longest_step(at.slack, affine.slack))
-        second = min(1.0, cones.longest_step(at.dual, affine.dual))
-        ahead = float(np.vdot(at.slack + first * affine.slack, at.dual + second * affine.dual))
+        affine = self._direction(scaling, -centre.point)
+        first = min(1.0, centre.longest_step(affine.scaled_slack))
+        second = min(1.0, centre.longest_step(affine.scaled_dual))
+        ahead = cones.complementarity(centre.point, first * affine.scaled_slack, second * affine.scaled_dual)
         centring = min(1.0, max(1e-4, ahead / complementarity)) ** 3
-        target = -cones.product(point, point) - cones.product(affine.scaled_slack, affine.scaled_dual)
+        target = -cones.product(affine.scaled_slack, affine.scaled_dual)
         target[0] += centring * complementarity / at.slack[0].size
-        step = self._direction(scaling, cones.divide(point, target))
-        first = min(1.0, _TO_THE_BORDER * cones.longest_step(at.slack, step.slack))
-        second = min(1.0, _TO_THE_BORDER * cones.longest_step(at.dual, step.dual))
+        step = self._direction(scaling, centre.divide(target) - centre.point)
+        first = min(1.0, _TO_THE_BORDER * centre.longest_step(step.scaled_slack))
+        second = min(1.0, _TO_THE_BORDER * centre.longest_step(step.scaled_dual))
         table, open_share = at.table + first * step.table, (1 - first) * at.open_share
         slack = self.offset + self._map(table) - open_share * self.first_infeasibility
-        self.at = _Iterate(table, slack, at.dual + second * step.dual, at.price + second * step.price, open_share)
+        dual = at.dual + second * scaling.apply_inverse(step.scaled_dual)
+        self.at = _Iterate(table, slack, dual, at.price + second * step.price, open_share)
         return min(first, second)
 
     def _direction(self, scaling: cones.Scaling, target: FloatArray) -> _Step:
         """Solve W^{-1} Δslack + W Δdual = target with the table's rows summing to 1 and the dual feasible."""
         at = self.at
         gap = at.open_share * self.first_infeasibility
-        dual_residual = self.cost - self._map_back(at.dual) - at.price[:, None]
-        right = self._map_back(scaling.apply_inverse(target - scaling.apply_inverse(gap))) - dual_residual
+        right = self._map_back(scaling.apply_inverse(target - scaling.apply_inverse(gap))) - self.dual_residual
         missing = self.missing - at.table.sum(axis=1)
         price = self.normal.solve_coupling(missing - self.normal.solve(right).sum(axis=1), self.accuracy)
         table = self.normal.solve(right + price[:, None])
-        slack = self._map(table) + gap
-        scaled_slack = scaling.apply_inverse(slack)
-        scaled_dual = target - scaled_slack
-        return _Step(table, slack, scaling.apply_inverse(scaled_dual), price, scaled_slack, scaled_dual)
+        scaled_slack = scaling.apply_inverse(self._map(table) + gap)
+        return _Step(table, price, scaled_slack, target - scaled_slack)
 
 
 ENGINE = Engine(name="structured", shared=solve)
