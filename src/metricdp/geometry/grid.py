@@ -120,6 +120,16 @@ class Grid:
             ]
         )
 
+    def thinned(self) -> Grid:
+        """Return the grid with every second breakpoint of each axis, which must have an even number of cells.
+
+        Examples
+        --------
+        >>> Grid.from_breakpoints([[0.0, 0.5, 1.0, 2.5, 4.0]]).thinned().breakpoints[0].tolist()
+        [0.0, 1.0, 4.0]
+        """
+        return Grid.from_breakpoints([points[::2] for points in self.breakpoints])
+
     def on_lattice(self, step: float) -> Grid:
         """Return the grid with breakpoints moved to multiples of `step`, a power of two; the box does not shrink.
 

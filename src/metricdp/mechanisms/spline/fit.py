@@ -35,7 +35,7 @@ from metricdp.optimise.programs import SharedProgram, TensorProgram
 from metricdp.optimise.repair import make_shared_feasible, make_tensor_feasible
 from metricdp.problem import Problem
 
-__all__ = ["COARSE_GAP", "Design", "SplineOptions", "design_by_tiles", "design_on", "fit_spline"]
+__all__ = ["COARSE_GAP", "Design", "SplineOptions", "design_by_tiles", "design_on", "fit_spline", "has_coarser"]
 
 _DEFAULT_CELLS = {1: 128, 2: 24, 3: 6}
 
@@ -49,10 +49,17 @@ _KEPT_FOR_PRINTING = 5e-7
 # Share of uniform that is mixed into a coarser design, so that a finer one starts inside the cones.
 _TRACE = 1e-6
 
-# The relative gap at which a design should stop that tiles go on from, and the levels of the barrier that tiles take
-# such a design and a background to lie at.
-COARSE_GAP = 1e-2
-_COARSE_LEVEL, _BACKGROUND_LEVEL = 0.03, 3.0
+# The relative gap, or the level of the barrier, at which a coarser design stops that tiles go on from; nearer the
+# optimum it lies too near the border of its cones. Then the levels that tiles take it and a background to lie at.
+COARSE_GAP, _COARSE_UNTIL = 3e-3, 1.5e-3
+_COARSE_LEVEL, _BACKGROUND_LEVEL = 0.02, 3.0
+
+# Designs by tiles are made on coarser grids first, each with every second breakpoint of the next: what reaches farther
+# than a tile is found there. The coarsest has at least so many cells per axis, on average no wider than this over 1/ε.
+_FEWEST_COARSE_CELLS, _WIDEST_COARSE_CELL = {1: 96, 2: 24, 3: 12}, 1.1
+
+# Share of the time left that the coarser designs may take.
+_COARSE_SHARE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,30 +205,26 @@ def design_by_tiles(
     """Improve a feasible spline tile by tile, from near Laplace noise with remap or from a coarser design.
 
     A coarser design's breakpoints must be among the grid's, and its solver should have stopped at a gap of about
-    `COARSE_GAP`: nearer the optimum it lies too near the border of its cones.
+    `COARSE_GAP`. Without one, the grid's own coarser grids come first.
     """
     laid = _laid(problem, epsilon, grid, options.degree)
     spline, spent = laid.spline, laid.spendable(problem)
     program = tensor_program(problem, spline, spent)
-    if coarser is None:
-        start, gap = background(problem, spline, program, float(spent.min()), clock), _BACKGROUND_LEVEL
+    start, gap = None, _COARSE_LEVEL
+    if coarser is not None:
+        start = _from_coarser(program, spline, coarser.spline, coarser.coefficients)
     else:
-        start, gap = _from_coarser(program, spline, coarser), _COARSE_LEVEL
+        found = _coarser_table(problem, epsilon, laid, options, clock)
+        if found is not None:
+            start = _from_coarser(program, spline, *found)
+    if start is None:
+        start, gap = background(problem, spline, program, float(spent.min()), clock), _BACKGROUND_LEVEL
     if start is None and clock.over and max(grid.cells) > 1:  # uniform rows on one cell are the same and take no time
         return design_by_tiles(problem, epsilon, Grid.uniform(problem.bounds, 1), options, clock)
     facts: dict[str, Any] = {"start_loss": None if start is None else program.objective(start)}
     if start is None:  # uniform rows are inside every cone
         start = np.full(program.cost.shape, 1 / problem.n_outputs)
-    with opened(options.executor) as executor:
-        solution = solve_tensor(
-            program,
-            start,
-            gap=gap,
-            solver=options.solver,
-            time_limit=clock.left,
-            executor=executor,
-            progress=options.progress,
-        )
+    solution = _improved(program, start, gap, options, clock)
     assert solution.table is not None
     table, mix = make_tensor_feasible(solution.table, program)
     coefficients = table.reshape(-1, problem.n_outputs)
@@ -233,9 +236,69 @@ def design_by_tiles(
     return Design(mechanism, solution, spline, coefficients, spent)
 
 
-def _from_coarser(program: TensorProgram, spline: TensorSpline, coarser: Design) -> FloatArray:
-    """Return a coarser design's coefficients on a finer spline, strictly inside all cones."""
-    same = np.asarray(spline.from_coarser(coarser.spline) @ coarser.coefficients).reshape(program.cost.shape)
+def _coarser_table(
+    problem: Problem, epsilon: float | EpsilonMap, laid: _Laid, options: SplineOptions, clock: Clock
+) -> tuple[TensorSpline, FloatArray] | None:
+    """Return a spline on every second breakpoint with coefficients that tiles improved; None if it would be too coarse.
+
+    It is made in the same way, on a still coarser grid first.
+    """
+    grid = laid.spline.grid
+    if not has_coarser(grid.cells, laid.epsilon.max * float(np.ptp(grid.bounds, axis=0).max())):
+        return None
+    coarse = _laid(problem, epsilon, grid.thinned(), options.degree)
+    # A finer spline may be sparse, which leaves more of ε unspent; what is found here must be feasible there, too.
+    spline, spent = coarse.spline, (1 - SPARSE_SHARE) * coarse.spendable(problem)
+    program = tensor_program(problem, spline, spent)
+    time = Clock(None if clock.left is None else _COARSE_SHARE * clock.left)
+    found = _coarser_table(problem, epsilon, coarse, options, time)
+    if found is None:
+        start, gap = background(problem, spline, program, float(spent.min()), time), _BACKGROUND_LEVEL
+        if start is None:
+            return None
+    else:
+        start, gap = _from_coarser(program, spline, *found), _COARSE_LEVEL
+    table = _improved(program, start, gap, options, time, until=_COARSE_UNTIL).table
+    assert table is not None
+    return spline, table.reshape(-1, problem.n_outputs)
+
+
+def has_coarser(cells: tuple[int, ...], side: float) -> bool:
+    """Return whether a design by tiles on so many cells comes after one on half of them.
+
+    side : ε times the longest side of the box.
+    """
+    halves = [count // 2 for count in cells]
+    enough = min(halves) >= _FEWEST_COARSE_CELLS[len(cells)] and not any(count % 2 for count in cells)
+    return enough and side / max(halves) <= _WIDEST_COARSE_CELL
+
+
+def _improved(
+    program: TensorProgram,
+    start: FloatArray,
+    gap: float,
+    options: SplineOptions,
+    clock: Clock,
+    until: float | None = None,
+) -> Solution:
+    with opened(options.executor) as executor:
+        return solve_tensor(
+            program,
+            start,
+            gap=gap,
+            until=until,
+            solver=options.solver,
+            time_limit=clock.left,
+            executor=executor,
+            progress=options.progress,
+        )
+
+
+def _from_coarser(
+    program: TensorProgram, spline: TensorSpline, coarser: TensorSpline, coefficients: FloatArray
+) -> FloatArray:
+    """Return the coefficients of a coarser spline on a finer one, strictly inside all cones."""
+    same = np.asarray(spline.from_coarser(coarser) @ coefficients).reshape(program.cost.shape)
     inside, _ = make_tensor_feasible(same, program)
     return (1 - _TRACE) * inside + _TRACE / inside.shape[-1]
 

@@ -12,7 +12,7 @@ from scipy.spatial import KDTree
 from metricdp.geometry.epsilon_map import EpsilonMap
 from metricdp.geometry.grid import Grid
 from metricdp.mechanisms.options import free_memory_gb
-from metricdp.mechanisms.spline.fit import tiles_memory_estimate_gb
+from metricdp.mechanisms.spline.fit import has_coarser, tiles_memory_estimate_gb
 from metricdp.problem import Problem
 
 __all__ = ["TilePlan"]
@@ -20,9 +20,13 @@ __all__ = ["TilePlan"]
 # Orders of norms whose cones have few faces; others stand for polytopes of 32 faces, which make tiles slow.
 _ORDERS = (1.0, 2.0, math.inf)
 
-# Processor seconds of all sweeps for each variable: Rome took 4e-4 to 6e-4 on a quiet machine, up to 8e-4 on a busy
-# one.
-_PER_VARIABLE = 5.5e-4
+# Processor seconds of a sweep for each variable: Rome took 3e-5 to 5.5e-5. Threads wait for each other at times, as if
+# there were this much less of them.
+_PER_VARIABLE, _LOST_WORKERS = 4.5e-5, 0.25
+
+# Sweeps from a background to the end; from a background on a grid that finer ones follow; on such a finer one that is
+# not the last; and on the last.
+_ALL_SWEEPS, _FIRST_SWEEPS, _NEXT_SWEEPS, _LAST_SWEEPS = 8, 6, 3, 5
 
 # Seconds for each control site and output, and for each that is likely: rounding to integers, the loss and the proof.
 # Rome, 20 to 1,000 outputs, 128 x 128 to 200 x 200 cells: 1.3 to 7.8 s, within a tenth of this but for one of five.
@@ -33,7 +37,7 @@ _PER_WEIGHT, _PER_LIKELY_WEIGHT = 4e-8, 8e-7
 _PER_SQUARE, _PER_START = 4e-8, 9e-7
 
 # Seconds of a whole program with 20 outputs on 24 x 24 cells to the coarse gap, and its growth with the cells.
-_WHOLE_SECONDS, _WHOLE_EXPONENT = 3.0, 3.6
+_WHOLE_SECONDS, _WHOLE_EXPONENT = 2.2, 3.6
 
 # An output is free in a tile up to about this far beyond where it is nearest, over 1/ε.
 _REACH = 8.5
@@ -101,23 +105,42 @@ class TilePlan:
 
     def seconds(self, cells: int) -> float:
         """Return the time of a whole design."""
-        workers = os.cpu_count() or 1
-        coefficients = (cells + self.degree) ** 2
-        tiles = _PER_VARIABLE * coefficients * self.likely / workers
-        if self.is_local:
-            squares = min(1024.0, self.side / 0.35 + 30) ** 2
-            start = (_PER_SQUARE * squares + _PER_START * coefficients) * self.n_outputs
+        return self.slowdown * (self._start_seconds(cells) + self._tiles_seconds(cells)) + self.finishing_seconds(cells)
+
+    def _start_seconds(self, cells: int) -> float:
+        """Return the time of what tiles start from: a background, or a whole program on half the cells."""
+        if not self.is_local:
+            return _WHOLE_SECONDS * (cells / 48) ** _WHOLE_EXPONENT * self.n_outputs / 20
+        squares = min(1024.0, self.side / 0.35 + 30) ** 2
+        coefficients = (self._nested(cells)[0] + self.degree) ** 2
+        return (_PER_SQUARE * squares + _PER_START * coefficients) * self.n_outputs
+
+    def _tiles_seconds(self, cells: int) -> float:
+        grids = self._nested(cells)
+        if not self.is_local:
+            sweeps = [_LAST_SWEEPS]
+        elif len(grids) == 1:
+            sweeps = [_ALL_SWEEPS]
         else:
-            start = _WHOLE_SECONDS * (cells / 48) ** _WHOLE_EXPONENT * self.n_outputs / 20
-        return self.slowdown * (tiles + start) + self.finishing_seconds(cells)
+            sweeps = [_FIRST_SWEEPS, *[_NEXT_SWEEPS] * (len(grids) - 2), _LAST_SWEEPS]
+        workers = max(1.0, (os.cpu_count() or 1) - _LOST_WORKERS)
+        work = sum(count * (one + self.degree) ** 2 for count, one in zip(sweeps, grids, strict=True))
+        return _PER_VARIABLE * self.likely * work / workers
+
+    def _nested(self, cells: int) -> list[int]:
+        """Return the cells per axis of the grids of a design by tiles, the coarsest first."""
+        grids = [cells]
+        while self.is_local and has_coarser((grids[0],) * 2, self.side):
+            grids.insert(0, grids[0] // 2)
+        return grids
 
     def affordable_cells(self, seconds: float) -> int:
-        """Return the most cells per axis, an even number, whose design takes so many seconds at most."""
+        """Return the most cells per axis, a number with coarser grids, whose design takes so many seconds at most."""
         most = int(min(_MOST_CELLS, max(self.side / _FINEST, 48.0)))
         memory = 0.5 * free_memory_gb()
         fits = (
             cells
-            for cells in range(2, most + 1, 2)
+            for cells in (*range(2, 48, 2), *range(48, most + 1, 8))
             if self.side / cells <= _COARSEST
             and self.seconds(cells) <= _TIME_SHARE * seconds
             and tiles_memory_estimate_gb((cells, cells), self.degree, self.n_outputs) <= memory

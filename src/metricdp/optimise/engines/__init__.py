@@ -56,6 +56,7 @@ def solve_tensor(
     *,
     solver: str = "auto",
     gap: float = 3.0,
+    until: float | None = None,
     time_limit: float | None = None,
     executor: Executor | None = None,
     progress: Callable[[float, str], None] | None = None,
@@ -63,4 +64,4 @@ def solve_tensor(
     """Improve `start`, a table strictly inside all cones, with the named engine."""
     engine = _chosen(TensorProgram, solver).tensor
     assert engine is not None
-    return engine(program, start, gap=gap, time_limit=time_limit, executor=executor, progress=progress)
+    return engine(program, start, gap=gap, until=until, time_limit=time_limit, executor=executor, progress=progress)

@@ -86,8 +86,8 @@ class Interior:
     def longest_step(self, move: FloatArray) -> float:
         """Return the largest α for which u + α·move stays in every cone.
 
-        It is −1 over the least eigenvalue of the move seen from u, P(u^{-1/2}) move, if that is negative. Its eigenvalues
-        are ρ ± √(ρ² − det(move/size)) with ρ = (unit_0 move_0 − ⟨unit_1, move_1⟩) / size.
+        It is −1 over the least eigenvalue of P(u^{-1/2}) move, the move as seen from u, if that is negative. The
+        eigenvalues are (ρ ± √(ρ² − det move)) / size with ρ = unit_0 move_0 − ⟨unit_1, move_1⟩.
         """
         centre = _minkowski(self.unit, move)
         spread = centre * centre

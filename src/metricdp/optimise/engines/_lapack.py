@@ -104,7 +104,8 @@ def invert_all(matrices: FloatArray) -> bool:
 
 def multiply_all(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
     """Return the products of matrices (n, size, size), by rows, and vectors (n, size)."""
-    assert matrices.flags.c_contiguous and vectors.flags.c_contiguous
+    assert matrices.flags.c_contiguous
+    assert vectors.flags.c_contiguous
     products = np.empty_like(vectors)
     size, step = ctypes.byref(_Integer(matrices.shape[1])), ctypes.byref(_Integer(1))
     one, zero = ctypes.byref(ctypes.c_double(1.0)), ctypes.byref(ctypes.c_double(0.0))

@@ -75,6 +75,7 @@ def solve(
     start: FloatArray,
     *,
     gap: float = 3.0,
+    until: float | None = None,
     time_limit: float | None = None,
     executor: Executor | None = None,
     progress: Callable[[float, str], None] | None = None,
@@ -91,6 +92,8 @@ def solve(
         About how far the start lies above the optimum, as a share of its height above the sum of the rows' least
         costs. Levels of the barrier above it are left out. Too small a gap makes tiles slow, too large a one wastes
         what the start is worth.
+    until : float, optional
+        The last level of the barrier. By default all levels are taken, and the last again while that gains much.
     time_limit : float, optional
         Seconds; the best table by then is returned.
     executor : Executor, optional
@@ -103,7 +106,7 @@ def solve(
         raise reject("start", "strictly inside all cones", "a table that is not")
     with _workers(executor) as pool:
         descent = _Descent(program, start, pool, clock, remote=executor is not None)
-        sweeps = descent.run(gap, progress)
+        sweeps = descent.run(_levels(gap, until), gap, progress)
     status = Status.TIME_LIMIT if clock.over else Status.IMPROVED
     return Solution(descent.best, None, status, "tiles", clock.spent, sweeps)
 
@@ -116,6 +119,13 @@ def _workers(executor: Executor | None) -> Iterator[Executor]:
         return
     with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         yield pool
+
+
+def _levels(gap: float, until: float | None) -> list[float]:
+    """Return the barrier's level in each sweep."""
+    if until is not None:
+        return [level for level in SCHEDULE if until <= level < gap]
+    return [level for level in SCHEDULE if level < gap] + [SCHEDULE[-1]] * _MORE_SWEEPS
 
 
 def _tile_side(program: TensorProgram, table: FloatArray) -> int:
@@ -146,13 +156,12 @@ class _Descent:
         self.n_cones = float(np.prod(program.site_shape)) * faces * weights
         self.side = _tile_side(program, start)
 
-    def run(self, gap: float, progress: Callable[[float, str], None] | None) -> int:
+    def run(self, levels: list[float], gap: float, progress: Callable[[float, str], None] | None) -> int:
         """Sweep over the levels; return how many sweeps were made."""
         height = self.least - self.ground
         if not height > 0:
             return 0
         before = gap * height / self.n_cones
-        levels = [level for level in SCHEDULE if level < gap] + [SCHEDULE[-1]] * _MORE_SWEEPS
         for number, level in enumerate(levels):
             barrier = level * height / self.n_cones
             sooner = self.program.objective(self.table)
