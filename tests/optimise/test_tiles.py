@@ -146,7 +146,7 @@ def test_no_two_tiles_of_a_colour_share_a_cone():
             for place in tiles._tiling(program, side, shift):
                 owner[place.parts] += 1
                 sites = touched.setdefault(place.colour, np.zeros(program.site_shape, dtype=int))
-                views = [tiles._view(axis, part) for axis, part in zip(program.axes, place.parts, strict=True)]
+                views = [axis.view(part) for axis, part in zip(program.axes, place.parts, strict=True)]
                 sites[tuple(view.sites for view in views)] += 1
             assert (owner == 1).all()
             assert max(count.max() for count in touched.values()) == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from scipy import sparse
 from metricdp._chunks import chunks
 from metricdp._validation import FloatArray
 
-__all__ = ["AxisOperators", "Program", "SharedProgram", "TensorProgram", "row_sums"]
+__all__ = ["AxisOperators", "AxisView", "Program", "SharedProgram", "TensorProgram", "row_sums"]
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,21 @@ class SharedProgram:
 
 
 @dataclass(frozen=True)
+class AxisView:
+    """The sites of an axis that a part of its coefficients touches, and the coefficients that those sites use.
+
+    inside : where the part stands in `used`.
+    values, slopes : the operators from the used coefficients to the sites.
+    """
+
+    sites: slice
+    used: slice
+    inside: slice
+    values: FloatArray
+    slopes: FloatArray
+
+
+@dataclass(frozen=True)
 class AxisOperators:
     """Control values and slopes along one axis, as operators (sites, coefficients) from the axis' coefficients.
 
@@ -159,6 +174,17 @@ class AxisOperators:
     def reach(self) -> int:
         """How far apart two coefficients are at most that one site uses."""
         return int((self.end - self.first).max()) - 1
+
+    def view(self, part: slice) -> AxisView:
+        """Return the sites that use some consecutive coefficients, and their operators."""
+        touching = np.flatnonzero((self.end > part.start) & (self.first < part.stop))
+        if not len(touching) or part.start >= part.stop:
+            nothing = slice(0, 0)
+            return AxisView(nothing, nothing, nothing, np.empty((0, 0)), np.empty((0, 0)))
+        sites = slice(int(touching[0]), int(touching[-1]) + 1)
+        used = slice(int(self.first[sites].min()), int(self.end[sites].max()))
+        inside = slice(part.start - used.start, part.stop - used.start)
+        return AxisView(sites, used, inside, self.values[sites, used].toarray(), self.slopes[sites, used].toarray())
 
     @cached_property
     def _used(self) -> sparse.csr_array:
@@ -204,6 +230,22 @@ class TensorProgram:
             slack = np.stack([self._at_sites(part, steep) for steep in (None, *range(len(self.axes)))])
             slack[0] *= self.epsilon[..., None]
             yield slack
+
+    def slack_near(self, coefficients: FloatArray, near: Sequence[slice]) -> tuple[tuple[slice, ...], FloatArray]:
+        """Return the sites that use coefficients in a box, and (ε b, g_1, …, g_N) of one output (n_1, …, n_N) there."""
+        views = [axis.view(part) for axis, part in zip(self.axes, near, strict=True)]
+        sites = tuple(view.sites for view in views)
+        used = coefficients[tuple(view.used for view in views)]
+        parts = []
+        for steep in (None, *range(len(views))):
+            part = used
+            for number, view in enumerate(views):
+                operator = view.slopes if number == steep else view.values
+                part = np.moveaxis(np.tensordot(operator, part, axes=(1, number)), 0, number)
+            parts.append(part)
+        slack = np.stack(parts)
+        slack[0] *= np.broadcast_to(self.epsilon, self.site_shape)[sites]
+        return sites, slack
 
     def worst_ratio(self, table: FloatArray) -> float:
         """Return the largest ‖g‖ / (ε b) over sites and outputs; infinite where b is not positive."""

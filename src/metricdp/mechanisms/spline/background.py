@@ -65,7 +65,7 @@ class _Warp:
 
     def lowered(self, steepest: Sequence[FloatArray]) -> _Warp:
         """Return the warp with rates lowered where slopes along the axis are above the goal."""
-        rates = (rate * np.minimum(1.0, _GOAL / steep) for rate, steep in zip(self.rates, steepest, strict=True))
+        rates = (rate * _GOAL / np.maximum(steep, _GOAL) for rate, steep in zip(self.rates, steepest, strict=True))
         return _Warp(self.breakpoints, tuple(rates))
 
 
@@ -258,16 +258,33 @@ def _first_rate(side: FloatArray, degree: int) -> FloatArray:
 
 
 def _steepness(program: TensorProgram, table: FloatArray, degree: int) -> tuple[float, list[FloatArray]]:
-    """Return the worst ‖g‖ / (ε b), and per axis the worst |g_axis| / (ε b) of each cell."""
+    """Return the worst ‖g‖ / (ε b), and per axis the worst |g_axis| / (ε b) of each cell.
+
+    Each output is looked at where it is likelier than twice the trace of uniform. Elsewhere slopes are at most half of
+    the rate: most of the control value there is the trace, which has none.
+    """
     n_axes = len(program.axes)
+    likely = table > 2 * _TRACE / table.shape[-1]
+    spans = [
+        _spans(likely.any(axis=tuple(other for other in range(n_axes) if other != axis))) for axis in range(n_axes)
+    ]
     worst, along = 0.0, [np.zeros(size) for size in program.site_shape]
-    for slack in program.slacks(table):
+    for output in range(table.shape[-1]):
+        sites, slack = program.slack_near(table[..., output], [span[output] for span in spans])
         value = slack[0]
-        worst = max(worst, float((program.size(slack[1:]) / value).max()))
-        for axis in range(n_axes):
-            others = tuple(other for other in range(n_axes + 1) if other != axis)
-            np.maximum(along[axis], np.abs(slack[1 + axis] / value).max(axis=others), out=along[axis])
+        worst = max(worst, float((program.size(slack[1:]) / value).max(initial=0.0)))
+        for axis, part in enumerate(sites):
+            others = tuple(other for other in range(n_axes) if other != axis)
+            steepest = np.abs(slack[1 + axis] / value).max(axis=others, initial=0.0)
+            np.maximum(along[axis][part], steepest, out=along[axis][part])
     return worst, [_per_cell(values, degree) for values in along]
+
+
+def _spans(present: NDArray[np.bool_]) -> list[slice]:
+    """Return for each column of `present` (n, outputs) the span of rows that it is true in; empty if it never is."""
+    first, last = present.argmax(axis=0), len(present) - present[::-1].argmax(axis=0)
+    last = np.where(present.any(axis=0), last, first)
+    return [slice(int(start), int(stop)) for start, stop in zip(first, last, strict=True)]
 
 
 def _per_cell(values: FloatArray, degree: int) -> FloatArray:

@@ -229,7 +229,8 @@ def design_by_tiles(
     table, mix = make_tensor_feasible(solution.table, program)
     coefficients = table.reshape(-1, problem.n_outputs)
     mechanism = _mechanism_of(problem, epsilon, laid, coefficients)
-    facts |= {"repair_mix": mix, "residual": max(program.worst_excess(solution.table), 0.0)}
+    # The repair mixes in what the worst excess over a cone asks for, or the least mix if there is none.
+    facts |= {"repair_mix": mix, "residual": mix / (1 - mix) / problem.n_outputs}
     facts |= {"program_bound": None, "gap": None}
     mechanism = _reported(mechanism, solution, program.objective(solution.table), problem.p, facts, clock)
     _say(options, mechanism)

@@ -20,9 +20,10 @@ __all__ = ["TilePlan"]
 # Orders of norms whose cones have few faces; others stand for polytopes of 32 faces, which make tiles slow.
 _ORDERS = (1.0, 2.0, math.inf)
 
-# Processor seconds of a sweep for each variable: Rome took 3e-5 to 5.5e-5. Threads wait for each other at times, as if
+# Processor seconds of a sweep for each variable, and for each coefficient and output, likely or not: Rome took 3e-5 to
+# 5.5e-5 for a variable with up to 100 outputs, and twice that with 1,000. Threads wait for each other at times, as if
 # there were this much less of them.
-_PER_VARIABLE, _LOST_WORKERS = 4.5e-5, 0.25
+_PER_VARIABLE, _PER_COEFFICIENT, _LOST_WORKERS = 4.5e-5, 3e-7, 0.25
 
 # Sweeps from a background to the end; from a background on a grid that finer ones follow; on such a finer one that is
 # not the last; and on the last.
@@ -32,9 +33,9 @@ _ALL_SWEEPS, _FIRST_SWEEPS, _NEXT_SWEEPS, _LAST_SWEEPS = 8, 6, 3, 5
 # Rome, 20 to 1,000 outputs, 128 x 128 to 200 x 200 cells: 1.3 to 7.8 s, within a tenth of this but for one of five.
 _PER_WEIGHT, _PER_LIKELY_WEIGHT = 4e-8, 8e-7
 
-# Seconds of the background for each output and square of its labels, and for each output and coefficient: 0.8 to 23 s
-# in the same five, which these give within a third.
-_PER_SQUARE, _PER_START = 4e-8, 9e-7
+# Seconds of the background for each output and square of its labels, and for each output and coefficient, the check of
+# the start included: Rome, 400 and 1,000 outputs, took 3 to 31 s before that check, on 40 x 40 to 240 x 240 cells.
+_PER_SQUARE, _PER_START = 1.3e-8, 7e-7
 
 # Seconds of a whole program with 20 outputs on 24 x 24 cells to the coarse gap, and its growth with the cells.
 _WHOLE_SECONDS, _WHOLE_EXPONENT = 2.2, 3.6
@@ -125,7 +126,7 @@ class TilePlan:
             sweeps = [_FIRST_SWEEPS, *[_NEXT_SWEEPS] * (len(grids) - 2), _LAST_SWEEPS]
         workers = max(1.0, (os.cpu_count() or 1) - _LOST_WORKERS)
         work = sum(count * (one + self.degree) ** 2 for count, one in zip(sweeps, grids, strict=True))
-        return _PER_VARIABLE * self.likely * work / workers
+        return (_PER_VARIABLE * self.likely + _PER_COEFFICIENT * self.n_outputs) * work / workers
 
     def _nested(self, cells: int) -> list[int]:
         """Return the cells per axis of the grids of a design by tiles, the coarsest first."""

@@ -29,7 +29,7 @@ from metricdp._clock import Clock
 from metricdp._validation import FloatArray, reject
 from metricdp.optimise.engines._tile import Tile, improved_tile
 from metricdp.optimise.engines.base import Engine, Solution, Status
-from metricdp.optimise.programs import AxisOperators, TensorProgram
+from metricdp.optimise.programs import TensorProgram
 
 __all__ = ["ENGINE", "SCHEDULE"]
 
@@ -212,7 +212,7 @@ class _Descent:
 
     def _tile(self, place: _Place, outputs: NDArray[np.intp], before: float, barrier: float, *, monotone: bool) -> Tile:
         program = self.program
-        views = [_view(axis, part) for axis, part in zip(program.axes, place.parts, strict=True)]
+        views = [axis.view(part) for axis, part in zip(program.axes, place.parts, strict=True)]
         around = self.table[tuple(view.used for view in views)][..., outputs]
         sites = np.broadcast_to(program.epsilon, program.site_shape)
         return Tile(
@@ -229,25 +229,6 @@ class _Descent:
             monotone=monotone,
             deadline=self.deadline,
         )
-
-
-@dataclass(frozen=True)
-class _AxisView:
-    """The sites of an axis that a part of its coefficients touches, and the coefficients that those sites use."""
-
-    sites: slice
-    used: slice
-    inside: slice
-    values: FloatArray
-    slopes: FloatArray
-
-
-def _view(axis: AxisOperators, part: slice) -> _AxisView:
-    touching = np.flatnonzero((axis.end > part.start) & (axis.first < part.stop))
-    sites = slice(int(touching[0]), int(touching[-1]) + 1)
-    used = slice(int(axis.first[sites].min()), int(axis.end[sites].max()))
-    inside = slice(part.start - used.start, part.stop - used.start)
-    return _AxisView(sites, used, inside, axis.values[sites, used].toarray(), axis.slopes[sites, used].toarray())
 
 
 def _outputs_first(table: FloatArray) -> FloatArray:
