@@ -133,3 +133,40 @@ def test_the_last_design_is_not_better_by_accident(monkeypatch):
     mechanism = mdp.fit(problem, 1.0, time_limit=60)
     assert losses[60] > losses[48]
     assert min(losses[48], mechanism.report["loss"]) == mechanism.report["loss"]
+
+
+def test_which_designs_start_on_a_coarser_grid():
+    assert fit.has_coarser((48, 48), 26.0)
+    assert not fit.has_coarser((48, 48), 27.0)  # coarser cells would be wider than 1.1 over ε
+    assert not fit.has_coarser((46, 48), 20.0)  # too few
+    assert not fit.has_coarser((64, 51), 20.0)  # not all in pairs
+    assert TilePlan(20, 5.0, 40.0)._nested(160) == [40, 80, 160]
+    assert TilePlan(20, 5.0, 200.0)._nested(160) == [160]
+    assert TilePlan(20, 18.0, 40.0)._nested(160) == [160]  # a whole program comes first
+    whole = TilePlan(100, 5.0, 40.0)
+    assert whole.seconds(160) > whole.seconds(80) > whole.seconds(40)
+
+
+def test_coarser_grids_find_what_reaches_farther_than_a_tile(monkeypatch):
+    problem = random_problem(3, n_records=300, n_outputs=6, side=10.0)
+    grid, options = Grid.graded(problem.bounds, 48, problem.records, problem.prior), fit.SplineOptions(solver="tiles")
+    seen = []
+    improved = fit._improved
+
+    def watched(program, *args, **more):
+        seen.append((program.cost.shape[0] - options.degree, more.get("until")))
+        return improved(program, *args, **more)
+
+    monkeypatch.setattr(fit, "_improved", watched)
+    nested = fit.design_by_tiles(problem, 1.0, grid, options, Clock(None)).mechanism
+    assert seen == [(24, fit._COARSE_UNTIL), (48, None)]
+    assert mdp.certify(nested).holds
+    monkeypatch.setattr(fit, "has_coarser", lambda *_: False)
+    alone = fit.design_by_tiles(problem, 1.0, grid, options, Clock(None)).mechanism
+    assert nested.report["loss"] < alone.report["loss"]
+
+
+def test_without_time_for_a_coarser_grid_the_limit_is_kept_and_the_design_certified():
+    problem = random_problem(3, n_records=300, n_outputs=6, side=10.0)
+    mechanism = mdp.fit(problem, 1.0, "spline", solver="tiles", cells=96, breakpoints="graded", time_limit=0.5)
+    assert mechanism.report["certificate"]["holds"]

@@ -12,6 +12,7 @@ from metricdp._clock import Clock
 from metricdp.geometry.bsplines import TensorSpline
 from metricdp.geometry.grid import Grid
 from metricdp.geometry.norms import dual_exponent
+from metricdp.mechanisms.spline import background as background_module
 from metricdp.mechanisms.spline.background import background
 from metricdp.mechanisms.spline.program import spline_program, tensor_program
 from metricdp.optimise.engines import Status, solve_shared, solve_tensor, tiles
@@ -242,3 +243,45 @@ def test_the_background_is_feasible_and_about_as_good_as_laplace_with_remap(n_ax
 def test_a_background_that_finds_no_time_is_none():
     problem, spline, program, _ = small(2)
     assert background(problem, spline, program, 2.0, Clock(1e-9)) is None
+
+
+@pytest.mark.parametrize(("n_axes", "p", "degree"), CASES)
+def test_slacks_of_one_output_near_some_coefficients(n_axes, p, degree):
+    _, _, program, _ = small(n_axes, p, degree)
+    table = np.random.default_rng(0).uniform(0.1, 1.0, size=program.cost.shape)
+    ((everywhere),) = program.slacks(table)
+    near = [slice(1, axis.n_coefficients - 1) for axis in program.axes]
+    sites, slack = program.slack_near(table[..., 2], near)
+    assert np.allclose(slack, everywhere[(slice(None), *sites)][..., 2])
+    for axis, part, used in zip(program.axes, sites, near, strict=True):
+        expected = np.flatnonzero((axis.end > used.start) & (axis.first < used.stop))
+        assert np.array_equal(np.arange(part.start, part.stop), expected)
+    sites, slack = program.slack_near(table[..., 2], [slice(3, 3), *near[1:]])
+    assert slack.size == 0
+
+
+@pytest.mark.parametrize(("n_axes", "p", "degree"), CASES)
+def test_slopes_of_a_background_are_looked_at_where_outputs_are_likely(n_axes, p, degree):
+    """Against all sites: the same worst slopes wherever an output is likelier than the trace of uniform."""
+    _, _, program, _ = small(n_axes, p, degree)
+    shape = program.cost.shape
+    centres = np.random.default_rng(1).uniform(0, shape[0], size=(shape[-1], n_axes))
+    away = np.abs(np.stack(np.indices(shape[:-1]), axis=-1)[..., None, :] - centres).sum(axis=-1)
+    table = np.exp(-3.0 * away) + 1e-6 / shape[-1]
+    table[..., 0] = 1e-6 / shape[-1]  # never likely
+    worst, along = background_module._steepness(program, table, degree)
+    ((slack),) = program.slacks(table)
+    assert worst == pytest.approx((program.size(slack[1:]) / slack[0]).max(), rel=1e-9)
+    for axis, found in enumerate(along):
+        others = tuple(other for other in range(n_axes + 1) if other != axis)
+        expected = background_module._per_cell(np.abs(slack[1 + axis] / slack[0]).max(axis=others), degree)
+        steep = expected > 0.75 * expected.max()  # what is left out has at most half of the steepest slopes
+        assert np.allclose(found[steep], expected[steep])
+        assert (found <= expected + 1e-12).all()
+
+
+def test_levels_of_the_barrier_may_end_early():
+    assert tiles._levels(3.0, 0.005) == [0.5, 0.15, 0.05, 0.015, 0.005]
+    assert tiles._levels(0.02, 0.0015) == [0.015, 0.005, 0.0015]
+    assert tiles._levels(0.02, None)[:4] == [0.015, 0.005, 0.0015, 5e-4]
+    assert len(tiles._levels(0.02, None)) == 4 + tiles._MORE_SWEEPS
