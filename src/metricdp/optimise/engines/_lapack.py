@@ -24,15 +24,19 @@ __all__ = ["cholesky", "cholesky_banded", "invert_all", "invert_factor", "multip
 _Integer = ctypes.c_int64 if sys.byteorder == "little" else ctypes.c_int
 
 
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+
 class _Routine:
     """A Fortran routine, whose arguments are all pointers."""
 
     def __init__(self, module: ModuleType, name: str) -> None:
         found = LowLevelCallable.from_cython(module, name)
-        pointer = ctypes.pythonapi.PyCapsule_GetPointer
-        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        address = _capsule_pointer(found.function, found.signature.encode())
         prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (found.signature.count(",") + 1))
-        self.at_addresses = prototype(pointer(found.function, found.signature.encode()))
+        self.at_addresses = prototype(address)
 
     def __call__(self, *arguments: bytes | int | NDArray[np.floating]) -> bool:
         """Call the routine and return whether it succeeded, as its last argument, which is not given, says."""

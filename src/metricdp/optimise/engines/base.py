@@ -51,7 +51,8 @@ class Engine:
 
     linear : solves a `Program`; takes `time_limit`.
     shared : solves a `SharedProgram`; takes `gap` and `time_limit`.
-    tensor : improves a feasible table of a `TensorProgram`; takes `gap`, `time_limit`, `executor`, `progress`.
+    tensor : improves a feasible table of a `TensorProgram`; takes `gap`, `until`, `time_limit`,
+        `executor` and `progress`.
     """
 
     name: str
