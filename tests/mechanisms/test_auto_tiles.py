@@ -170,3 +170,11 @@ def test_without_time_for_a_coarser_grid_the_limit_is_kept_and_the_design_certif
     problem = random_problem(3, n_records=300, n_outputs=6, side=10.0)
     mechanism = mdp.fit(problem, 1.0, "spline", solver="tiles", cells=96, breakpoints="graded", time_limit=0.5)
     assert mechanism.report["certificate"]["holds"]
+
+
+def test_files_stay_small_however_long_a_design_may_take():
+    few, many = TilePlan(100, 12.0, 79.0), TilePlan(400, 12.0, 79.0)
+    cells = [plan.affordable_cells(3600.0) for plan in (few, many)]
+    assert 36 >= few.file_mb(cells[0]) > 32
+    assert 144 >= many.file_mb(cells[1]) > 120
+    assert few.affordable_cells(20.0) < cells[0] < cells[1]

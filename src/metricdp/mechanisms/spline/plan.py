@@ -54,6 +54,10 @@ _LOCAL, _MOST_WHOLE_OUTPUTS = 0.6, 60
 _FINEST, _COARSEST = 0.12, 2.0
 _MOST_CELLS = 320
 
+# Bytes of a file for each control site and likely output (Rome: 10 to 15). Phones and pages load files, so designs end
+# at so many MB, or at so many for each output if that is more: finer cells would change the last digits of the loss.
+_BYTES_PER_LIKELY_WEIGHT, _LARGEST_FILE_MB, _LARGEST_FILE_MB_PER_OUTPUT = 12.5, 36.0, 0.36
+
 # Share of the time left that a design may be expected to take.
 _TIME_SHARE = 0.85
 
@@ -135,15 +139,21 @@ class TilePlan:
             grids.insert(0, grids[0] // 2)
         return grids
 
+    def file_mb(self, cells: int) -> float:
+        """Return about how large the file will be, in MB."""
+        return _BYTES_PER_LIKELY_WEIGHT * self.likely * (self.degree * cells + 1) ** 2 / 1e6
+
     def affordable_cells(self, seconds: float) -> int:
         """Return the most cells per axis, a number with coarser grids, whose design takes so many seconds at most."""
         most = int(min(_MOST_CELLS, max(self.side / _FINEST, 48.0)))
         memory = 0.5 * free_memory_gb()
+        largest = max(_LARGEST_FILE_MB, _LARGEST_FILE_MB_PER_OUTPUT * self.n_outputs)
         fits = (
             cells
             for cells in (*range(2, 48, 2), *range(48, most + 1, 8))
             if self.side / cells <= _COARSEST
             and self.seconds(cells) <= _TIME_SHARE * seconds
+            and self.file_mb(cells) <= largest
             and tiles_memory_estimate_gb((cells, cells), self.degree, self.n_outputs) <= memory
         )
         return max(fits, default=0)

@@ -20,8 +20,6 @@ from metricdp.optimise.engines._lapack import cholesky, invert_all, multiply_all
 
 __all__ = ["Tile", "improved_tile"]
 
-_MOST_STEPS = 8
-
 # Multipliers start so many times deeper in their cones than the level that the table was taken to: what neighbours did
 # since then has moved it off the centre. Starting at that level itself took two short steps in vain in most tiles.
 _FIRST_DEPTH = 5.0
@@ -52,6 +50,7 @@ class Tile:
     faces : as in `TensorProgram`.
     reach : how far apart two coefficients are at most that one site uses, along any axis.
     before, barrier : the barrier's level until now and the level to reach.
+    steps : Newton steps at most.
     monotone : whether the objective must not rise; otherwise it is enough if the objective with the barrier falls.
     deadline : of `time.perf_counter`, or None.
     """
@@ -66,6 +65,7 @@ class Tile:
     reach: int
     before: float
     barrier: float
+    steps: int
     monotone: bool
     deadline: float | None = None
 
@@ -99,7 +99,7 @@ class _Descent:
     def run(self) -> tuple[FloatArray | None, int]:
         tile, first = self.tile, self._merit()
         steps, short, restarted, length = 0, 0, False, 0.0
-        while steps < _MOST_STEPS and not self._late():
+        while steps < tile.steps and not self._late():
             level = float(np.vdot(self.slack, self.dual)) / self.n_cones
             if level <= _CENTRED * tile.barrier and length >= _FULL_STEP:
                 break

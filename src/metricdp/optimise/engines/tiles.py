@@ -52,6 +52,10 @@ _MONOTONE_BELOW = 6e-3
 _SIDE, _WIDEST = {1: 96, 2: 12, 3: 6}, {1: 96, 2: 18, 3: 6}
 _FAR_REACHING, _SPAN, _MOST_ENTRIES = 1 / 3, 9.5, 2e7
 
+# Newton steps of a tile at most. Wider tiles have more to settle once the objective must fall: with 8 steps 100 outputs
+# ended 0.38 % above the optimum at ε = 0.4, with 12 of them 0.26 %.
+_STEPS, _LAST_STEPS_OF_WIDE_TILES = 8, 12
+
 # In a tile only outputs are free whose largest coefficient there is above this.
 _LEAST_LIKELY = 1e-4
 
@@ -226,6 +230,7 @@ class _Descent:
             reach=max(axis.reach for axis in program.axes),
             before=before,
             barrier=barrier,
+            steps=_LAST_STEPS_OF_WIDE_TILES if monotone and self.side > _SIDE[len(program.axes)] else _STEPS,
             monotone=monotone,
             deadline=self.deadline,
         )
