@@ -210,15 +210,10 @@ def design_by_tiles(
     laid = _laid(problem, epsilon, grid, options.degree)
     spline, spent = laid.spline, laid.spendable(problem)
     program = tensor_program(problem, spline, spent)
-    start, gap = None, _COARSE_LEVEL
-    if coarser is not None:
-        start = _from_coarser(program, spline, coarser.spline, coarser.coefficients)
+    if coarser is None:
+        start, gap = _started(problem, epsilon, laid, program, float(spent.min()), options, clock)
     else:
-        found = _coarser_table(problem, epsilon, laid, options, clock)
-        if found is not None:
-            start = _from_coarser(program, spline, *found)
-    if start is None:
-        start, gap = background(problem, spline, program, float(spent.min()), clock), _BACKGROUND_LEVEL
+        start, gap = _from_coarser(program, spline, coarser.spline, coarser.coefficients), _COARSE_LEVEL
     if start is None and clock.over and max(grid.cells) > 1:  # uniform rows on one cell are the same and take no time
         return design_by_tiles(problem, epsilon, Grid.uniform(problem.bounds, 1), options, clock)
     facts: dict[str, Any] = {"start_loss": None if start is None else program.objective(start)}
@@ -237,12 +232,31 @@ def design_by_tiles(
     return Design(mechanism, solution, spline, coefficients, spent)
 
 
+def _started(
+    problem: Problem,
+    epsilon: float | EpsilonMap,
+    laid: _Laid,
+    program: TensorProgram,
+    least: float,
+    options: SplineOptions,
+    clock: Clock,
+) -> tuple[FloatArray | None, float]:
+    """Return a table inside all cones, of a coarser grid or a background, and the level that it lies at.
+
+    least : the least ε of the program's sites.
+    """
+    coarser = _coarser_table(problem, epsilon, laid, options, clock)
+    if coarser is not None:
+        return _from_coarser(program, laid.spline, *coarser), _COARSE_LEVEL
+    return background(problem, laid.spline, program, least, clock), _BACKGROUND_LEVEL
+
+
 def _coarser_table(
     problem: Problem, epsilon: float | EpsilonMap, laid: _Laid, options: SplineOptions, clock: Clock
 ) -> tuple[TensorSpline, FloatArray] | None:
-    """Return a spline on every second breakpoint with coefficients that tiles improved; None if it would be too coarse.
+    """Return a spline on every second breakpoint with coefficients that tiles improved, or None if it were too coarse.
 
-    It is made in the same way, on a still coarser grid first.
+    It may itself have started on a still coarser grid.
     """
     grid = laid.spline.grid
     if not has_coarser(grid.cells, laid.epsilon.max * float(np.ptp(grid.bounds, axis=0).max())):
@@ -252,13 +266,9 @@ def _coarser_table(
     spline, spent = coarse.spline, (1 - SPARSE_SHARE) * coarse.spendable(problem)
     program = tensor_program(problem, spline, spent)
     time = Clock(None if clock.left is None else _COARSE_SHARE * clock.left)
-    found = _coarser_table(problem, epsilon, coarse, options, time)
-    if found is None:
-        start, gap = background(problem, spline, program, float(spent.min()), time), _BACKGROUND_LEVEL
-        if start is None:
-            return None
-    else:
-        start, gap = _from_coarser(program, spline, *found), _COARSE_LEVEL
+    start, gap = _started(problem, epsilon, coarse, program, float(spent.min()), options, time)
+    if start is None:
+        return None
     table = _improved(program, start, gap, options, time, until=_COARSE_UNTIL).table
     assert table is not None
     return spline, table.reshape(-1, problem.n_outputs)
