@@ -173,7 +173,7 @@ def test_auto_with_a_map_is_no_worse_than_any_method(kind, share):
     """A narrow middle gains nothing, so a method with one ε may win; the answer keeps the map's promise either way."""
     problem = random_problem(7, n_records=100, **kind)
     here = centre_map(problem, 0.5, 2.5, share)
-    chosen = mdp.fit(problem, here, time_limit=10)
+    chosen = mdp.fit(problem, here, time_limit=20)
     found = mdp.certify(chosen)
     assert found.holds
     if chosen.epsilon_map is None:
