@@ -33,7 +33,7 @@ import metricdp as mdp
 
 OUTPUTS, EPSILONS = (20, 100, 400, 1000), (0.4, 1.6, 4.0, 8.0)
 # Seconds of `auto` by number of outputs, unless --seconds says otherwise.
-SECONDS = {20: 60.0, 100: 120.0, 400: 120.0, 1000: 180.0}
+SECONDS = {20: 60.0, 100: 120.0, 400: 180.0, 1000: 300.0}
 # Clusters of the bounds by number of outputs, few enough for a minute or two each.
 CLUSTERS = {20: 1000, 100: 3000, 400: 2000, 1000: 1500}
 
