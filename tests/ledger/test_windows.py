@@ -298,6 +298,7 @@ def test_lengths_of_time_are_exact():
         (np.array(["2026-01-01", "NaT"], dtype="M8[s]"), "got NaT at index 1."),
         (np.array(["2026-01-01", "1969-12-31"], dtype="M8[D]"), "got 1969-12-31 at index 1."),
         (np.array([2026 - 1970, 10**14], dtype="M8[Y]"), "at index 1."),
+        (np.array([5, 10**15]).astype("M8[ps]"), "got an array of datetime64[ps]; convert it to datetime64[us]."),
     ],
 )
 def test_bad_times(times, message, path):

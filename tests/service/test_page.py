@@ -9,6 +9,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -690,6 +691,21 @@ def test_names_are_shown_as_text_and_never_as_html(visit, named_service):
     assert drawn == [text if len(text) <= 20 else text[:19] + "…" for text in expected]
     assert page.locator("img, script, svg, iframe, object").count() == before
     assert page.evaluate("window.struck === undefined")
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [1280, 390])
+def test_labels_neither_cover_each_other_nor_leave_the_map(visit, named_service, width):
+    page = visit(named_service, width=width)
+    rectangle = "({ left, right, top, bottom }) => [left, right, top, bottom]"
+    boxes = page.eval_on_selector_all(
+        "#marks .label:not(.off)", f"labels => labels.map((one) => ({rectangle})(one.getBoundingClientRect()))"
+    )
+    frame = page.eval_on_selector("#marks", f"map => ({rectangle})(map.getBoundingClientRect())")
+    assert len(boxes) >= 2
+    assert all(frame[0] <= left <= right <= frame[1] for left, right, _, _ in boxes)
+    for (left, right, top, bottom), other in combinations(boxes, 2):
+        assert left >= other[1] or other[0] >= right or top >= other[3] or other[2] >= bottom
 
 
 @needs_browser

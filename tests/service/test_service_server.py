@@ -60,6 +60,15 @@ def test_it_refuses_to_start_on_a_mechanism_that_is_not_private(tmp_path):
     assert answer.stdout == ""
 
 
+def test_it_refuses_to_draw_the_roads_of_another_city(tmp_path):
+    lyon = mdp.Problem.from_lonlat([[4.82, 45.75], [4.86, 45.77]], [[4.83, 45.755], [4.85, 45.765]])
+    (elsewhere,) = saved(tmp_path, lyon=mdp.fit(lyon, 2.0, "em"))
+    answer = serve(tmp_path, elsewhere, "--page", "--city", "helsinki")
+    assert answer.returncode == 2
+    assert "`--city` must be the city in which the mechanisms are" in answer.stderr
+    assert answer.stdout == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -136,6 +136,11 @@ class Certificate:
         promise = self._proved_promise()
         return _as_given(x, promise.radii(promise.from_lonlat(x), _exponent(ratio)))
 
+    @property
+    def effort(self) -> str:
+        """How many comparisons were made and how long they took, in words."""
+        return f"{self.checked:,} comparison{'' if self.checked == 1 else 's'} in {self.seconds:.2f} s"
+
     def _proved_promise(self) -> Promise:
         if not self.holds or self.promise is None:
             msg = "Nothing was proved, so no pair of places has a bound."
@@ -148,7 +153,7 @@ class Certificate:
             ("claim", self.claim),
             ("worst ratio", f"{self.worst_ratio:.6g} of ε"),
             *((name.replace("_", " "), str(value)) for name, value in self.worst_where.items()),
-            ("checked", f"{self.checked:,} comparisons in {self.seconds:.2f} s"),
+            ("checked", self.effort),
         ]
         if self.metres is not None:
             rows.insert(1, ("in metres", self.metres.statement))

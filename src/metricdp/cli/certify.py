@@ -76,7 +76,7 @@ def _show(contents: Contents, certificate: Certificate) -> None:
     stored = "as stored" if contents.format > 1 else "not stored"
     lines = [
         f"worst ratio {certificate.worst_ratio:.6f} of ε{_place(certificate.worst_where)}",
-        f"{certificate.checked:,} comparisons in {certificate.seconds:.2f} s",
+        certificate.effort,
         f"box {_box(contents)}; {contents.mechanism.n_outputs} outputs",
         f"method {contents.mechanism.method}; file format {contents.format}, metricdp {contents.library}",
         f"sha256 {contents.sha256[:16]}…, {stored}",

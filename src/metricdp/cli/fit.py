@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from metricdp._lengths import length_km
 from metricdp._validation import choice, reject
 from metricdp.cli import _problem as options
 from metricdp.cli._completion import methods, one_of
@@ -30,12 +31,31 @@ __all__ = ["fit_command"]
 _ENGINES = ", ".join(engine.name for engine in ENGINES)
 
 
+def _budget(text: str) -> float:
+    """Read ε; whoever gives a distance is told which command turns it into ε."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        length_km("--epsilon", text)
+    except InvalidInputError:
+        msg = f"{text!r} is not a number."
+    else:
+        msg = f"{text!r} is a distance; `metricdp epsilon --radius {text.replace(' ', '')}` says which ε protects it."
+    raise typer.BadParameter(msg)
+
+
 def fit_command(
     problem: options.ProblemFile = None,
     *,
     epsilon: Annotated[
         float | None,
-        typer.Option(help="Privacy budget, per km on a map; smaller is more private. See `metricdp epsilon`."),
+        typer.Option(
+            parser=_budget,
+            metavar="FLOAT",
+            help="Privacy budget, per km on a map; smaller is more private. See `metricdp epsilon`.",
+        ),
     ] = None,
     epsilon_map: EpsilonMapFile = None,
     epsilon_elsewhere: EpsilonElsewhere = None,

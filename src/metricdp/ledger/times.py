@@ -25,6 +25,9 @@ _PER_SECOND = 1_000_000
 _LAST_SECOND = 253_402_300_799
 _LAST_YEAR = 9999 - 1970
 
+# Units of datetime64 that reach no further than 107 days from 1970.
+_TOO_FINE = ("ps", "fs", "as")
+
 _TIMES_RULE = f"unix seconds from 0 to {_LAST_SECOND} (the year 9999)"
 _SPAN_RULE = 'a length of time from 1 s to 100 years, such as "24h", "10min", "90s" or "7d"'
 # Our own words, not those of pandas: there "24" is 24 nanoseconds, and "d" changes with the version.
@@ -130,6 +133,8 @@ def ticks(
         # Whole numbers too large for numpy, fractions, decimals, None.
         values = np.array([_number(value) for value in values.tolist()], dtype=np.float64)
     if values.dtype.kind == "M":
+        if np.datetime_data(values.dtype)[0] in _TOO_FINE:
+            raise reject(name, _TIMES_RULE, f"an array of {values.dtype}; convert it to datetime64[us]")
         # By years first: numpy would let dates far away overflow.
         years = values.astype("datetime64[Y]").astype(np.int64)
         _refuse(name, where, np.isnat(values) | (years < 0) | (years > _LAST_YEAR), values, quoted=quoted)

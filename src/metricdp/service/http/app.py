@@ -20,6 +20,7 @@ from metricdp.service.http.openapi import openapi
 from metricdp.service.http.problem_details import MEDIA_TYPE, HttpProblem
 from metricdp.service.http.rates import Rates
 from metricdp.service.http.routes import api_routes, health_routes
+from metricdp.service.page.assets import require_roads_near
 from metricdp.service.state.catalogue import Catalogue, Served
 from metricdp.service.state.draws import Draws
 from metricdp.service.state.keys import KeyRing
@@ -50,6 +51,7 @@ def build(settings: Settings) -> FastAPI:
             listener(served)
 
     catalogue = Catalogue(settings.files, one_distance=charged, on_load=loaded, on_failure=metrics.failed)
+    require_roads_near(settings.city, (served.mechanism for served in catalogue.all()))
     keys = None if settings.keys is None else KeyRing(settings.keys)
     rates = Rates(settings.requests_per_second, settings.points_per_second)
     ledger = None if settings.ledger is None else settings.ledger.open()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePath
@@ -11,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from metricdp._validation import reject
 from metricdp.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from metricdp.cities import RoadNetwork
+    from metricdp.mechanisms.base import Mechanism
 
-__all__ = ["MEDIA_TYPES", "as_json", "core_files", "page_files", "roads", "streets"]
+__all__ = ["MEDIA_TYPES", "as_json", "core_files", "page_files", "require_roads_near", "roads", "streets"]
 
 MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -75,6 +78,22 @@ def roads(city: RoadNetwork | None) -> dict[str, Any]:
         "nodes": nodes.ravel().tolist(),
         "edges": streets(city).ravel().tolist(),
     }
+
+
+def require_roads_near(city: RoadNetwork | None, mechanisms: Iterable[Mechanism]) -> None:
+    """Refuse a city whose roads do not reach into the box of any of the mechanisms."""
+    if city is not None and not any(_meet(city, mechanism) for mechanism in mechanisms):
+        raise reject(
+            "city", "the city in which the mechanisms are, for its roads", f"{city.name!r}, which is elsewhere"
+        )
+
+
+def _meet(city: RoadNetwork, mechanism: Mechanism) -> bool:
+    if mechanism.projection is None:
+        return False
+    nodes = mechanism.projection.to_xy_km(city.lon, city.lat)
+    low, high = mechanism.bounds
+    return bool((nodes.max(axis=0) >= low).all() and (nodes.min(axis=0) <= high).all())
 
 
 def streets(city: RoadNetwork) -> NDArray[np.int64]:

@@ -20,7 +20,7 @@ from metricdp.certificates.proving import require_proof
 from metricdp.errors import InvalidInputError
 from metricdp.files.reading import read_file
 from metricdp.mechanisms.families import families, family_of
-from metricdp.service.page.assets import as_json, core_files, page_files, roads, streets
+from metricdp.service.page.assets import as_json, core_files, page_files, require_roads_near, roads, streets
 from metricdp.service.state.answers import Answers
 from metricdp.service.state.map_answers import map_answer
 
@@ -99,7 +99,7 @@ def export_page(files: Sequence[Path], folder: Path, city: RoadNetwork | None = 
 def _mechanisms(files: Sequence[Path], city: RoadNetwork | None) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
     """Return what the page is told of every mechanism, and their files."""
     listed: list[dict[str, Any]] = []
-    has_roads = city is None
+    mechanisms: list[Mechanism] = []
     contents: dict[str, bytes] = {}
     now = datetime.now(UTC).isoformat(timespec="seconds")
     for path in files:
@@ -117,21 +117,9 @@ def _mechanisms(files: Sequence[Path], city: RoadNetwork | None) -> tuple[list[d
         if answers.summary["epsilon_map"] is not None:
             detail["map"] = json.loads(map_answer(name, mechanism, found.sha256))
         listed.append({"id": name, "file": at, "detail": detail})
-        has_roads = has_roads or _meet(city, mechanism)
-    if city is not None and not has_roads:
-        raise reject(
-            "city", "the city in which the mechanisms are, for its roads", f"{city.name!r}, which is elsewhere"
-        )
+        mechanisms.append(mechanism)
+    require_roads_near(city, mechanisms)
     return listed, contents
-
-
-def _meet(city: RoadNetwork | None, mechanism: Mechanism) -> bool:
-    """Return whether the roads of a city reach into a mechanism's box."""
-    if city is None or mechanism.projection is None:
-        return False
-    nodes = mechanism.projection.to_xy_km(city.lon, city.lat)
-    low, high = mechanism.bounds
-    return bool((nodes.max(axis=0) >= low).all() and (nodes.min(axis=0) <= high).all())
 
 
 def _require_on_device(path: Path, mechanism: Mechanism) -> None:

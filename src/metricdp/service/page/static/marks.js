@@ -7,7 +7,8 @@ const SVG = "http://www.w3.org/2000/svg";
 const SMALLEST = 3.5; // pixels: what is hardly ever reported still shows where it is
 const MANY = 60; // outputs; beyond this only the larger lights carry their label
 const LONGEST = 20; // letters of a label
-const LETTER = 6.5; // pixels that a letter takes, about
+const BOLD = 1.2; // how much wider a label is inside a light, where it is bold and larger
+const LINE = 14; // pixels from a label to one below it
 
 export class Marks {
   constructor(svg, hover) {
@@ -40,11 +41,12 @@ export class Marks {
         label: add(this.labels, "text", { class: "label" }),
       };
       item.label.textContent = shortened(text, LONGEST);
-      item.width = LETTER * item.label.textContent.length;
       group.addEventListener("pointerenter", (event) => event.pointerType === "mouse" && this.hover(id));
       group.addEventListener("pointerleave", () => this.hover(null));
       return item;
     });
+    // After all are there, so that the browser lays them out once.
+    for (const item of this.items) item.width = item.label.getComputedTextLength();
   }
 
   /** Place everything. `scene` is what there is to show, in the plane's coordinates; discs and rings have areas in
@@ -62,8 +64,8 @@ export class Marks {
     show(this.shapes.edge, protection);
     show(this.shapes.accuracy, radii.accuracy !== null && { d: around(radii.accuracy, unitBall(2)) });
     show(this.shapes.link, there && ends(camera.toScreen(here), camera.toScreen(there ?? here)));
-    outputs.forEach((place, id) => {
-      const { group, disc, ring, label, width } = this.items[id];
+    const spots = outputs.map((place, id) => {
+      const { group, disc, ring } = this.items[id];
       const [x, y] = camera.toScreen(place);
       const probability = probabilities?.[id] ?? 0;
       const size = (share) => Math.max(SMALLEST, large * Math.sqrt(share));
@@ -75,13 +77,34 @@ export class Marks {
       group.classList.toggle("last", id === drawn);
       set(disc, { r: radius.toFixed(2) });
       show(ring, rings?.[id] > 0 && { r: size(rings[id]).toFixed(2) });
-      const inside = 2 * radius >= Math.max(20, width);
-      label.classList.toggle("inside", inside);
-      const told = inside || outputs.length <= MANY || id === hot;
-      show(label, told && { x: (inside ? x : x + outer + 3).toFixed(2), y: (y + (inside ? 4 : 3.5)).toFixed(2) });
+      return { x, y, radius, outer };
     });
-    if (probabilities) this.stack(probabilities);
+    const order = probabilities ? ranked(probabilities) : [...spots.keys()];
+    this.name(spots, hot === null ? order : [hot, ...order.filter((id) => id !== hot)], hot, camera.width);
+    if (probabilities) this.stack(order);
     this.project = (id) => [camera.toScreen(here), camera.toScreen(outputs[id])];
+  }
+
+  /** Label lights in an order of importance: inside, at the right or at the left, where no earlier label is in the way. */
+  name(spots, order, hot, edge) {
+    const taken = [];
+    const meet = (one, other) =>
+      one.left < other.left + other.width && other.left < one.left + one.width && Math.abs(one.y - other.y) < LINE;
+    const free = (box) => box.left >= 0 && box.left + box.width <= edge && !taken.some((other) => meet(box, other));
+    for (const id of order) {
+      const { label, width } = this.items[id];
+      const { x, y, radius, outer } = spots[id];
+      const inside = 2 * radius >= Math.max(20, BOLD * width);
+      const [right, left] = [x + outer + 3, x - outer - 3];
+      const boxes = inside
+        ? [{ side: "inside", at: x, left: x - (BOLD * width) / 2, y, width: BOLD * width }]
+        : [{ side: "right", at: right, left: right, y, width }, { side: "left", at: left, left: left - width, y, width }];
+      const told = inside || spots.length <= MANY || id === hot;
+      const box = told ? (boxes.find(free) ?? (id === hot ? boxes[0] : null)) : null;
+      if (box) taken.push(box);
+      for (const side of ["inside", "left"]) label.classList.toggle(side, box?.side === side);
+      show(label, box && { x: box.at.toFixed(2), y: (y + (inside ? 4 : 3.5)).toFixed(2) });
+    }
   }
 
   /** Shade the cells of a lattice by how strongly each is believed in. */
@@ -101,8 +124,7 @@ export class Marks {
   }
 
   /** Small lights lie on large ones, or they could not be seen. */
-  stack(probabilities) {
-    const order = ranked(probabilities);
+  stack(order) {
     if (this.order === order.join()) return;
     this.order = order.join();
     this.lights.append(...order.map((id) => this.items[id].group));
