@@ -1,6 +1,8 @@
 """What `auto` makes of tiles: where it uses them, how fine it designs, and that nothing gets worse by it."""
 
 import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -67,6 +69,35 @@ def test_auto_designs_by_tiles(side, local, p, monkeypatch):
     assert splines == [{"method": "spline", "solver": "tiles", "cells": [24, 24], "loss": splines[0]["loss"]}]
     assert mechanism.report["loss"] == min(one["loss"] for one in mechanism.report["tried"])
     assert mechanism.report["certificate"]["holds"]
+
+
+def test_more_workers_buy_more_cells():
+    problem = random_problem(0, n_outputs=30, side=40.0)
+    two, eight = (TilePlan.of(problem, 1.0, workers=count) for count in (2, 8))
+    assert two.affordable_cells(20) < eight.affordable_cells(20)
+    tiles = two._tiles_seconds(96)
+    assert two.seconds(96) - eight.seconds(96) == pytest.approx(tiles * (1 - 1.75 / 7.75))
+
+
+@pytest.mark.parametrize("side", [60.0, 3.0])
+def test_auto_solves_its_tiles_where_it_is_told(side, monkeypatch):
+    """With the same cells, the spline's loss is the same to the last digit."""
+    problem = random_problem(0, n_records=200, n_outputs=6, side=side)
+    monkeypatch.setattr(TilePlan, "affordable_cells", lambda _, seconds: 24)
+    here = mdp.fit(problem, 1.0, time_limit=60)
+    threads = []
+    with ThreadPoolExecutor(2, initializer=lambda: threads.append(threading.get_ident())) as pool:
+        there = mdp.fit(problem, 1.0, time_limit=60, executor=pool)
+        assert threads  # they start when something is handed in
+        assert pool.submit(int).result() == 0  # the pool is the caller's, and still open
+    assert there.report["tried"] == here.report["tried"]
+    assert "tiles" in {one.get("solver") for one in there.report["tried"]}
+
+
+@pytest.mark.parametrize("executor", ["tcp://a:1", "dask://", 3])
+def test_auto_refuses_what_is_no_executor(executor):
+    with pytest.raises(mdp.InvalidInputError, match=r"`executor` must be None, a concurrent.futures.Executor or dask:"):
+        mdp.fit(random_problem(0), 1.0, executor=executor)
 
 
 def test_a_finer_design_starts_from_a_coarser_one():

@@ -1,6 +1,7 @@
 """Tiles on a Dask cluster: the table is the same as here, and a worker that is killed is survived."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 import metricdp as mdp
+from metricdp import _dask
+from metricdp.optimise.executors import opened
 from problems import random_problem
 
 SILENT = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -65,3 +68,24 @@ def test_the_same_table_though_a_worker_is_killed(cluster):
     assert len(sweeps) > 3
     assert np.array_equal(here.table, there.table)
     assert there.report["certificate"]["holds"]
+
+
+def test_auto_on_a_cluster(cluster):
+    """`auto` counts the cluster's workers and hands them its tiles."""
+    processes, address = cluster
+    both_workers(address)
+    with opened(f"dask://{address}") as where:
+        assert where.workers == 2
+        assert where.executor.submit(os.getpid).result() in {process.pid for process in processes[1:]}
+    mechanism = mdp.fit(
+        random_problem(0, n_records=200, n_outputs=6, side=60.0), 1.0, time_limit=20, executor=f"dask://{address}"
+    )
+    splines = [one for one in mechanism.report["tried"] if one["method"] == "spline"]
+    assert splines[0]["solver"] == "tiles"
+    assert mechanism.report["certificate"]["holds"]
+
+
+def test_a_cluster_that_does_not_answer(monkeypatch):
+    monkeypatch.setattr(_dask, "_TIMEOUT", 0.5)
+    with pytest.raises(OSError, match=r"127\.0\.0\.1:9"):
+        mdp.fit(random_problem(0), 1.0, executor="dask://127.0.0.1:9")

@@ -6,7 +6,8 @@ import heapq
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from metricdp.mechanisms.spline.fit import (
 from metricdp.mechanisms.spline.mechanism import Spline
 from metricdp.mechanisms.spline.plan import TilePlan
 from metricdp.mechanisms.spline.program import has_cones
+from metricdp.optimise.executors import Workplace, checked_executor, opened
 from metricdp.problem import Problem
 
 __all__ = ["AutoOptions", "fit_auto"]
@@ -72,13 +74,17 @@ class AutoOptions:
         that cannot be computed in time are estimated, and the report says so: `loss_exact`, `loss_error`, and in
         `undecided` the methods that may be better than the one returned for all that is known.
     progress : called with the fraction done and a few words.
+    executor : where designs by tiles solve their tiles: threads of this process, a `concurrent.futures.Executor`, or
+        the scheduler of a Dask cluster as "dask://HOST:PORT". All else is computed here.
     """
 
     time_limit: float = 60.0
     progress: ProgressCallback | None = None
+    executor: Executor | str | None = None
 
     def __post_init__(self) -> None:
         positive("time_limit", self.time_limit)
+        checked_executor(self.executor)
 
     def say(self, clock: Clock, words: str) -> None:
         """Tell the caller how much of the time is spent, and on what."""
@@ -91,14 +97,23 @@ def fit_auto(problem: Problem, epsilon: float | EpsilonMap, options: AutoOptions
 
     Of a map of ε most closed forms take the least; "em" and splines make use of all of it.
     """
-    clock, processor_started = Clock(options.time_limit), time.process_time()
+    clock = Clock(options.time_limit)
+    with opened(options.executor) as where:  # a cluster that does not answer is noticed before the work
+        return _best(problem, epsilon, options, clock, where)
+
+
+def _best(
+    problem: Problem, epsilon: float | EpsilonMap, options: AutoOptions, clock: Clock, where: Workplace
+) -> tuple[Mechanism, ...]:
+    started, processor_started = clock.spent, time.process_time()
     contest = _Contest(problem, clock)
     for mechanism in _closed_forms(problem, epsilon, options, clock):
         contest.enter(mechanism, loss_within(mechanism, problem, _LOSS_SHARE * options.time_limit))
         options.say(clock, f"{mechanism.method}: loss {contest.entries[-1].loss.value:.4f}")
     splines: list[dict[str, Any]] = []
-    plan = TilePlan.of(problem, epsilon, _slowdown(clock.spent, time.process_time() - processor_started))
-    spline = _best_spline(problem, epsilon, plan, options, clock, splines)
+    slowdown = _slowdown(clock.spent - started, time.process_time() - processor_started)
+    plan = TilePlan.of(problem, epsilon, slowdown, where.workers)
+    spline = _best_spline(problem, epsilon, plan, replace(options, executor=where.executor), clock, splines)
     if spline is not None:
         contest.enter(spline, Loss.exactly(spline.report["loss"]))
     contest.decide()
@@ -222,7 +237,7 @@ def _best_by_tiles(
     best: Spline | None = None
     cells = plan.affordable_cells(clock.at_most(math.inf))
     while cells >= _FEWEST_TILED_CELLS and not clock.over:
-        mechanism = _tiled(problem, epsilon, plan, cells, clock)
+        mechanism = _tiled(problem, epsilon, plan, cells, options.executor, clock)
         loss = mechanism.report["loss"]
         tried.append({"method": "spline", "solver": "tiles", "cells": list(mechanism.grid.cells), "loss": loss})
         options.say(clock, f"spline with {' x '.join(map(str, mechanism.grid.cells))} cells: loss {loss:.4f}")
@@ -236,19 +251,25 @@ def _best_by_tiles(
     return best
 
 
-def _tiled(problem: Problem, epsilon: float | EpsilonMap, plan: TilePlan, cells: int, clock: Clock) -> Spline:
+def _tiled(
+    problem: Problem,
+    epsilon: float | EpsilonMap,
+    plan: TilePlan,
+    cells: int,
+    executor: Executor | str | None,
+    clock: Clock,
+) -> Spline:
     """Design on a graded grid; where outputs reach far, a whole program on half the cells comes first."""
-    degree = plan.degree
+    by_tiles = SplineOptions(solver="tiles", degree=plan.degree, executor=executor)
     finish = plan.finishing_seconds(cells)
     step = Clock(max(clock.at_most(math.inf) - finish, 1e-3))
     if plan.is_local:
         grid = Grid.graded(problem.bounds, cells, problem.records, problem.prior)
-        return design_by_tiles(problem, epsilon, grid, SplineOptions(solver="tiles", degree=degree), step).mechanism
+        return design_by_tiles(problem, epsilon, grid, by_tiles, step).mechanism
     grid = _coarse_grid(problem, epsilon, cells // 2)
-    coarse = design_on(problem, epsilon, grid, SplineOptions(gap=COARSE_GAP, degree=degree), step)
+    coarse = design_on(problem, epsilon, grid, SplineOptions(gap=COARSE_GAP, degree=plan.degree), step)
     finer = refined(coarse.spline.grid, _pressure(coarse), 2.0)
-    options = SplineOptions(solver="tiles", degree=degree)
-    return design_by_tiles(problem, epsilon, finer, options, step, coarse).mechanism
+    return design_by_tiles(problem, epsilon, finer, by_tiles, step, coarse).mechanism
 
 
 def _coarse_grid(problem: Problem, epsilon: float | EpsilonMap, cells: int) -> Grid:

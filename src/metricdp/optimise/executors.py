@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from metricdp._dask import connected
 from metricdp._validation import reject
 
-__all__ = ["checked_executor", "opened"]
+__all__ = ["Workplace", "checked_executor", "opened"]
 
 _CLUSTER = "dask://"
 _RULE = "None, a concurrent.futures.Executor or dask://HOST:PORT"
@@ -23,13 +25,24 @@ def checked_executor(executor: Executor | str | None) -> Executor | str | None:
     raise reject("executor", _RULE, repr(executor))
 
 
+@dataclass(frozen=True)
+class Workplace:
+    """Where tasks go: to an executor, or to threads of this process if that is None.
+
+    workers : tasks that are worked on at once. Executors do not tell; they count as this machine's cores.
+    """
+
+    executor: Executor | None
+    workers: int
+
+
 @contextmanager
-def opened(executor: Executor | str | None) -> Iterator[Executor | None]:
-    """Yield an executor for the time of a design, connected to the cluster that an address names."""
+def opened(executor: Executor | str | None) -> Iterator[Workplace]:
+    """Yield a workplace for the time of a design, connected to the cluster if an address names one."""
     if not isinstance(executor, str):
-        yield executor
+        yield Workplace(executor, os.cpu_count() or 1)
         return
     address = f"tcp://{executor.removeprefix(_CLUSTER)}"
     # Not pure: equal tasks are never merged, so that results of one design are not kept for another.
     with connected(address, "executor") as client, client.get_executor(pure=False) as pool:
-        yield pool
+        yield Workplace(pool, sum(client.nthreads().values()))

@@ -292,7 +292,7 @@ def _improved(
     clock: Clock,
     until: float | None = None,
 ) -> Solution:
-    with opened(options.executor) as executor:
+    with opened(options.executor) as where:
         return solve_tensor(
             program,
             start,
@@ -300,7 +300,7 @@ def _improved(
             until=until,
             solver=options.solver,
             time_limit=clock.left,
-            executor=executor,
+            executor=where.executor,
             progress=options.progress,
         )
 

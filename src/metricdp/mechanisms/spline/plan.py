@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,6 +70,7 @@ class TilePlan:
     side : ε times the longest side of the box.
     slowdown : how many seconds by the wall clock a processor second takes, on a machine with other work.
     varied : whether ε varies over the box. Noise with its least ε is then too poor a start.
+    workers : tiles that are worked on at once.
     """
 
     n_outputs: int
@@ -79,9 +79,12 @@ class TilePlan:
     slowdown: float = 1.0
     degree: int = 3
     varied: bool = False
+    workers: int = 1
 
     @classmethod
-    def of(cls, problem: Problem, epsilon: float | EpsilonMap, slowdown: float = 1.0) -> TilePlan | None:
+    def of(
+        cls, problem: Problem, epsilon: float | EpsilonMap, slowdown: float = 1.0, workers: int = 1
+    ) -> TilePlan | None:
         """Look at a problem; None where designs by tiles were not measured."""
         if problem.n_axes != 2 or problem.p not in _ORDERS:
             return None
@@ -93,7 +96,12 @@ class TilePlan:
         likely = tree.query_ball_point(grid.cell_centres, around, p=problem.p, return_length=True)
         longest = float((problem.bounds[1] - problem.bounds[0]).max())
         return cls(
-            problem.n_outputs, float(np.mean(likely)), local.max * longest, slowdown, varied=not local.is_constant
+            n_outputs=problem.n_outputs,
+            likely=float(np.mean(likely)),
+            side=local.max * longest,
+            slowdown=slowdown,
+            varied=not local.is_constant,
+            workers=workers,
         )
 
     @property
@@ -128,7 +136,7 @@ class TilePlan:
             sweeps = [_ALL_SWEEPS]
         else:
             sweeps = [_FIRST_SWEEPS, *[_NEXT_SWEEPS] * (len(grids) - 2), _LAST_SWEEPS]
-        workers = max(1.0, (os.cpu_count() or 1) - _LOST_WORKERS)
+        workers = max(1.0, self.workers - _LOST_WORKERS)
         work = sum(count * (one + self.degree) ** 2 for count, one in zip(sweeps, grids, strict=True))
         return (_PER_VARIABLE * self.likely + _PER_COEFFICIENT * self.n_outputs) * work / workers
 

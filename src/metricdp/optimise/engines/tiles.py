@@ -117,12 +117,16 @@ def solve(
 
 @contextmanager
 def _workers(executor: Executor | None) -> Iterator[Executor]:
-    """Yield where tiles are solved, with one BLAS thread per worker: tiles are many and their matrices small."""
-    if executor is not None:
-        yield executor
-        return
-    with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        yield pool
+    """Yield where tiles are solved, with one BLAS thread per worker: tiles are many and their matrices small.
+
+    The limit holds here even if tiles go elsewhere, because an executor's workers may be threads of this process.
+    """
+    with threadpool_limits(1):
+        if executor is not None:
+            yield executor
+            return
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            yield pool
 
 
 def _levels(gap: float, until: float | None) -> list[float]:
