@@ -88,7 +88,8 @@ def fit_command(
         ),
     ] = None,
     executor: Annotated[
-        str | None, typer.Option(help="Where auto and the engine tiles solve their tiles: dask://HOST:PORT; here by default.")
+        str | None,
+        typer.Option(help="Where auto and the engine tiles solve their tiles: dask://HOST:PORT; here by default."),
     ] = None,
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds; the best certified answer by then. A minute for auto.")
