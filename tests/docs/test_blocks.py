@@ -41,7 +41,13 @@ def a_city_and_trips(folder):
 
 
 # By page: what lies in the reader's folder.
-PAGES = {"index.md": nothing, "auditing.md": nothing, "budgets.md": a_city_and_trips, "reproduce.md": nothing}
+PAGES = {
+    "index.md": nothing,
+    "auditing.md": nothing,
+    "budgets.md": a_city_and_trips,
+    "reproduce.md": nothing,
+    "other-cities.md": nothing,
+}
 
 # Commands that take hours, or stay: of these only the options are checked, or the service answers one request.
 LONG = ("reproduce",)
