@@ -1,6 +1,7 @@
 """What `auto` makes of tiles: where it uses them, how fine it designs, and that nothing gets worse by it."""
 
 import math
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -98,6 +99,27 @@ def test_auto_solves_its_tiles_where_it_is_told(side, monkeypatch):
 def test_auto_refuses_what_is_no_executor(executor):
     with pytest.raises(mdp.InvalidInputError, match=r"`executor` must be None, a concurrent.futures.Executor or dask:"):
         mdp.fit(random_problem(0), 1.0, executor=executor)
+
+
+def test_a_limit_that_is_too_short_for_a_spline_names_a_longer_one():
+    problem = random_problem(0, n_records=300, n_outputs=60, side=100.0)
+    mechanism = mdp.fit(problem, 4.0, time_limit=2)
+    assert mechanism.method != "spline"
+    longer = mechanism.report["longer_time_limit"]
+    assert longer % 10 == 0
+    assert TilePlan.of(problem, 4.0, workers=os.cpu_count()).affordable_cells(longer) * auto._COMPETITIVE >= 300
+    assert "longer_time_limit" not in mdp.fit(random_problem(0), 1.0, time_limit=5).report
+
+
+def test_the_longer_limit_is_at_least_twice_the_one_that_was_too_short():
+    plan = TilePlan.of(random_problem(0, n_outputs=30, side=40.0), 1.0)
+    needed = plan.seconds_for(1.0)
+    assert plan.seconds_for(0.5) > needed
+    assert auto._longer_limit(plan, 5.0, 1.0, []) == 10 * math.ceil((5 + needed) / 10)
+    assert auto._longer_limit(plan, 5.0, 4000.0, [{"cells": [24, 40]}]) == 8000
+    finest = plan.affordable_cells(math.inf)
+    assert auto._longer_limit(plan, 5.0, 4000.0, [{"cells": [24, finest]}]) is None
+    assert auto._longer_limit(None, 5.0, 1.0, []) is None
 
 
 def test_a_finer_design_starts_from_a_coarser_one():

@@ -122,6 +122,8 @@ def fit_command(
         mechanism = fit(design, budget, method, progress=progress, **chosen)
     if isinstance(said := mechanism.report.get("epsilon_map"), str):
         note(f"{said}.")
+    if (longer := mechanism.report.get("longer_time_limit")) is not None:
+        note(f"A finer spline may lose less than this; it takes about `--time-limit {longer:g}`.")
     mechanism.save(out_file)
     card = _card(mechanism, out_file)
     if as_json:

@@ -53,6 +53,10 @@ _TIME_SHARE = 0.8
 # Designs by tiles need so many cells per axis, and are repeated on finer grids of so many times the cells.
 _FEWEST_TILED_CELLS, _LEAST_GROWTH_OF_TILES = 24, 1.25
 
+# Splines whose cells are no wider than this over 1/ε mostly win against noise. (Rome, 300 outputs, ε = 4: on cells of
+# 1.4 they lose, on 0.7 their excess is a fifth less.)
+_COMPETITIVE = 1.0
+
 # How busy the machine is shows in closed forms that take at least so many seconds; more than this is not believed.
 _SHORTEST_LOOK, _LARGEST_SLOWDOWN = 0.5, 10.0
 
@@ -72,7 +76,8 @@ class AutoOptions:
 
     time_limit : seconds to spend, the proof included. The answer comes at most a fifth and two seconds later. Losses
         that cannot be computed in time are estimated, and the report says so: `loss_exact`, `loss_error`, and in
-        `undecided` the methods that may be better than the one returned for all that is known.
+        `undecided` the methods that may be better than the one returned for all that is known. Where no spline won
+        and a finer one might, `longer_time_limit` says about which limit that would take.
     progress : called with the fraction done and a few words.
     executor : where designs by tiles solve their tiles: threads of this process, a `concurrent.futures.Executor`, or
         the scheduler of a Dask cluster as "dask://HOST:PORT". All else is computed here.
@@ -113,12 +118,29 @@ def _best(
     splines: list[dict[str, Any]] = []
     slowdown = _slowdown(clock.spent - started, time.process_time() - processor_started)
     plan = TilePlan.of(problem, epsilon, slowdown, where.workers)
+    closed_seconds = clock.spent
     spline = _best_spline(problem, epsilon, plan, replace(options, executor=where.executor), clock, splines)
     if spline is not None:
         contest.enter(spline, Loss.exactly(spline.report["loss"]))
     contest.decide()
     options.say(clock, f"{contest.ranked()[0].mechanism.method} has the least loss")
-    return contest.candidates(splines)
+    return contest.candidates(splines, _longer_limit(plan, closed_seconds, options.time_limit, splines))
+
+
+def _longer_limit(
+    plan: TilePlan | None, closed_seconds: float, limit: float, tried: list[dict[str, Any]]
+) -> float | None:
+    """Return about which time limit would let a finer spline be designed that may win, to ten seconds.
+
+    None if no finer one can be had.
+    """
+    if plan is None:
+        return None
+    seconds = max(2 * limit, closed_seconds + plan.seconds_for(_COMPETITIVE))
+    finest = max((max(one["cells"]) for one in tried), default=0)
+    if not math.isfinite(seconds) or plan.affordable_cells(seconds - closed_seconds) <= finest:
+        return None
+    return 10.0 * math.ceil(seconds / 10)
 
 
 @dataclass
@@ -169,8 +191,11 @@ class _Contest:
                 seconds = self.clock.at_most(math.inf) / (len(estimates) - number)
                 entry.loss = estimated_loss(entry.mechanism, self.problem, seconds)
 
-    def candidates(self, splines: list[dict[str, Any]]) -> tuple[Mechanism, ...]:
-        """Return the mechanisms in order, with what was tried and which others may be better for all that is known."""
+    def candidates(self, splines: list[dict[str, Any]], longer_limit: float | None) -> tuple[Mechanism, ...]:
+        """Return the mechanisms in order, with what was tried and which others may be better for all that is known.
+
+        longer_limit : with which time limit a finer spline might win, if none did.
+        """
         best, *others = self.ranked()
         closed = [entry for entry in (best, *others) if entry.mechanism.method != "spline"]
         facts = {
@@ -178,6 +203,8 @@ class _Contest:
             "undecided": [entry.mechanism.method for entry in others if entry.least < best.most],
             "seconds": self.clock.spent,
         }
+        if longer_limit is not None and best.mechanism.method != "spline":
+            facts["longer_time_limit"] = longer_limit
         return tuple(entry.mechanism.with_report(**entry.loss.facts(), **facts) for entry in (best, *others))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -153,15 +154,22 @@ class TilePlan:
 
     def affordable_cells(self, seconds: float) -> int:
         """Return the most cells per axis, a number with coarser grids, whose design takes so many seconds at most."""
+        fits = (cells for cells in self._worthwhile_cells() if self.seconds(cells) <= _TIME_SHARE * seconds)
+        return max(fits, default=0)
+
+    def seconds_for(self, width: float) -> float:
+        """Return the time in which cells no wider than this over 1/ε can be afforded, or the finest if none are."""
+        cells = list(self._worthwhile_cells())
+        narrow = [count for count in cells if self.side / count <= width] or cells[-1:]
+        return min((self.seconds(count) / _TIME_SHARE for count in narrow), default=math.inf)
+
+    def _worthwhile_cells(self) -> Iterator[int]:
+        """Yield numbers of cells per axis that are neither too wide nor too fine, and fit memory and files."""
         most = int(min(_MOST_CELLS, max(self.side / _FINEST, 48.0)))
         memory = 0.5 * free_memory_gb()
         largest = max(_LARGEST_FILE_MB, _LARGEST_FILE_MB_PER_OUTPUT * self.n_outputs)
-        fits = (
-            cells
-            for cells in (*range(2, 48, 2), *range(48, most + 1, 8))
-            if self.side / cells <= _COARSEST
-            and self.seconds(cells) <= _TIME_SHARE * seconds
-            and self.file_mb(cells) <= largest
-            and tiles_memory_estimate_gb((cells, cells), self.degree, self.n_outputs) <= memory
-        )
-        return max(fits, default=0)
+        for cells in (*range(2, 48, 2), *range(48, most + 1, 8)):
+            fine = self.side / cells <= _COARSEST
+            small = tiles_memory_estimate_gb((cells, cells), self.degree, self.n_outputs) <= memory
+            if fine and small and self.file_mb(cells) <= largest:
+                yield cells
