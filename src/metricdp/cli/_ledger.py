@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
 from metricdp._validation import reject
 from metricdp.cli._completion import one_of
+from metricdp.cli._shared_options import SharedOptions, sharing
 from metricdp.ledger.options import LedgerOptions
 
 __all__ = ["LEDGER_OPTIONS", "UnixTime", "UserKeyFile", "read_user_key", "with_ledger_options"]
@@ -25,8 +23,7 @@ UnixTime = Annotated[
     typer.Option("--time", help="Unix seconds at which windows are looked at; now by default."),
 ]
 
-# By parameter: the option, and its default.
-LEDGER_OPTIONS: dict[str, tuple[Any, Any]] = {
+LEDGER_OPTIONS: SharedOptions = {
     "ledger": (
         Annotated[Path | None, typer.Option("--ledger", help="File that records what each person has spent.")],
         None,
@@ -64,29 +61,6 @@ LEDGER_OPTIONS: dict[str, tuple[Any, Any]] = {
 }
 
 
-def with_ledger_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a ledger; its parameter `ledger` is called with `LedgerOptions`, or None."""
-
-    @functools.wraps(command)
-    def expanded(**given: Any) -> None:
-        chosen = {name: given.pop(name) for name in LEDGER_OPTIONS}
-        command(**given, ledger=_options(**chosen))
-
-    hints = {name: hint for name, hint in get_type_hints(command, include_extras=True).items() if name != "ledger"}
-    own = [
-        one.replace(annotation=hints[name])
-        for name, one in inspect.signature(command).parameters.items()
-        if name != "ledger"
-    ]
-    more = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option)
-        for name, (option, default) in LEDGER_OPTIONS.items()
-    ]
-    expanded.__signature__ = inspect.Signature([*own, *more])  # type: ignore[attr-defined]
-    expanded.__annotations__ = hints | {name: option for name, (option, _) in LEDGER_OPTIONS.items()}
-    return expanded
-
-
 def read_user_key(path: Path | None) -> bytes | None:
     """Return the key for ids that a file holds."""
     return None if path is None else path.read_bytes()
@@ -99,3 +73,7 @@ def _options(ledger: Path | None, user_key_file: Path | None, **terms: Any) -> L
         if value != LEDGER_OPTIONS[name][1]:
             raise reject(name, "given together with --ledger", value)
     return None
+
+
+# Gives a command the options of a ledger; its parameter `ledger` is called with `LedgerOptions`, or None.
+with_ledger_options = sharing("ledger", LEDGER_OPTIONS, _options)

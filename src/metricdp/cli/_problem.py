@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,35 +15,30 @@ from metricdp.cities import RoadNetwork
 from metricdp.cli import _completion
 from metricdp.cli._console import named_as
 from metricdp.cli._problem_files import Files, own_places, read_problem
+from metricdp.cli._shared_options import SharedOptions, sharing
 from metricdp.errors import InvalidInputError
 from metricdp.problem import Problem
 
 __all__ = [
-    "Bounds",
     "City",
     "Columns",
     "Coordinates",
     "Encoding",
-    "IdColumn",
     "JsonFlag",
-    "Loss",
     "MechanismFile",
-    "NOutputs",
-    "NTasks",
-    "NameColumn",
-    "Norm",
-    "OutputColumns",
-    "Outputs",
     "Prior",
-    "ProblemFile",
+    "ReadProblem",
     "Records",
-    "Seed",
     "design_problem",
     "numbers",
+    "with_problem_options",
 ]
 
 # What is drawn from a city unless options say otherwise.
 _N_OUTPUTS, _N_TASKS, _SEED = 20, 50, 0
+
+# The problem that options describe, and the city if it came from one; the files are read when it is called.
+ReadProblem = Callable[[], tuple[Problem, RoadNetwork | None]]
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 MechanismFile = Annotated[Path, typer.Argument(help="A mechanism file.")]
@@ -118,38 +115,28 @@ def design_problem(
     n_tasks: int | None,
     seed: int | None,
     p: float,
-    records: str | None = None,
-    outputs: str | None = None,
-    loss: str | None = None,
-    prior: Path | None = None,
-    columns: str | None = None,
-    output_columns: str | None = None,
-    coordinates: str | None = None,
-    encoding: str | None = None,
-    id_column: str | None = None,
-    name_column: str | None = None,
-    bounds: str | None = None,
+    **places: Any,
 ) -> tuple[Problem, RoadNetwork | None]:
-    """Return the problem that the options describe, and the city if it came from one."""
-    files = Files(
-        records=records, outputs=outputs, loss=loss, prior=prior, columns=columns, output_columns=output_columns,
-        coordinates=coordinates, encoding=encoding, id_column=id_column, name_column=name_column, bounds=bounds,
-    )  # fmt: skip
+    """Return the problem that the options describe, and the city if it came from one.
+
+    places : the fields of `Files`.
+    """
+    files = Files(**places)
     if city is None:
         _refuse({"--n-outputs": n_outputs, "--n-tasks": n_tasks, "--seed": seed}, "is about a `--city`")
         return read_problem(file, files, p), None
-    if outputs is not None:
+    if files.outputs is not None:
         _refuse({"--n-outputs": n_outputs}, "is about places drawn from the city, and `--outputs` names yours")
     others = {
-        "--records": records, "--columns": columns, "--loss": loss, "--prior": prior, "--bounds": bounds,
-        str(file): file,
+        "--records": files.records, "--columns": files.columns, "--loss": files.loss, "--prior": files.prior,
+        "--bounds": files.bounds, str(file): file,
     }  # fmt: skip
     for other, given in others.items():
         if given is not None:
             raise InvalidInputError(f"`--city` brings its own records and loss; leave out `{other}`.")
     network = cities.load(city)
     # The method of a network calls these two as the options for files are called.
-    said = "--n-outputs" if outputs is None else "--outputs"
+    said = "--n-outputs" if files.outputs is None else "--outputs"
     with named_as(
         {"outputs": said, "tasks": "--n-tasks", "output_ids": "--id-column", "output_names": "--name-column"}
     ):
@@ -174,3 +161,31 @@ def numbers(option: str, text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except (ValueError, ZeroDivisionError):
         raise reject(option, "numbers such as 0.2,0.4 or 0.2:1.6:0.2", repr(text)) from None
+
+
+def _reader(problem: Path | None, city: str | None, **chosen: Any) -> ReadProblem:
+    return functools.partial(design_problem, problem, city, **chosen)
+
+
+_PROBLEM_OPTIONS: SharedOptions = {
+    "problem": (ProblemFile, None),
+    "city": (City, None),
+    "n_outputs": (NOutputs, None),
+    "n_tasks": (NTasks, None),
+    "seed": (Seed, None),
+    "p": (Norm, 2.0),
+    "records": (Records, None),
+    "outputs": (Outputs, None),
+    "loss": (Loss, None),
+    "prior": (Prior, None),
+    "columns": (Columns, None),
+    "output_columns": (OutputColumns, None),
+    "coordinates": (Coordinates, None),
+    "encoding": (Encoding, None),
+    "id_column": (IdColumn, None),
+    "name_column": (NameColumn, None),
+    "bounds": (Bounds, None),
+}
+
+# Gives a command the options that describe a problem; calling its parameter `read_problem` reads the files.
+with_problem_options = sharing("read_problem", _PROBLEM_OPTIONS, _reader)

@@ -29,8 +29,8 @@ from metricdp.problem import Problem
 __all__ = ["compare_command"]
 
 
+@options.with_problem_options
 def compare_command(
-    problem: options.ProblemFile = None,
     *,
     epsilons: Annotated[str, typer.Option(help="Budgets: 0.2,0.4 or 0.2:1.6:0.2.")],
     methods: Annotated[
@@ -40,22 +40,7 @@ def compare_command(
             autocompletion=_completion.some_of(_completion.methods, _completion.mechanism_files),
         ),
     ] = None,
-    city: options.City = None,
-    n_outputs: options.NOutputs = None,
-    n_tasks: options.NTasks = None,
-    seed: options.Seed = None,
-    p: options.Norm = 2.0,
-    records: options.Records = None,
-    outputs: options.Outputs = None,
-    loss: options.Loss = None,
-    prior: options.Prior = None,
-    columns: options.Columns = None,
-    output_columns: options.OutputColumns = None,
-    coordinates: options.Coordinates = None,
-    encoding: options.Encoding = None,
-    id_column: options.IdColumn = None,
-    name_column: options.NameColumn = None,
-    bounds: options.Bounds = None,
+    read_problem: options.ReadProblem,
     clusters: Annotated[int, typer.Option(help="Clusters of the lower bound; more are tighter and slower.")] = 300,
     workers: Annotated[int, typer.Option(help="Processes.")] = 2,
     cache: Annotated[
@@ -76,11 +61,7 @@ def compare_command(
             raise reject("--figures", "a folder", f"the file {str(figures)!r}")
     require_folder("--csv", csv)
     require_folder("--markdown", markdown)
-    design, network = options.design_problem(
-        problem, city, n_outputs=n_outputs, n_tasks=n_tasks, seed=seed, p=p,
-        records=records, outputs=outputs, loss=loss, prior=prior, columns=columns, output_columns=output_columns,
-        coordinates=coordinates, encoding=encoding, id_column=id_column, name_column=name_column, bounds=bounds,
-    )  # fmt: skip
+    design, network = read_problem()
     chosen = None if methods is None else [_method(one) for one in methods.split(",")]
     with progress_bar("comparing") as progress:
         frame = compare(

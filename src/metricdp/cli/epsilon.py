@@ -32,8 +32,8 @@ __all__ = ["epsilon_command"]
 _BORDER = 3
 
 
+@options.with_problem_options
 def epsilon_command(
-    problem: options.ProblemFile = None,
     *,
     radius: Annotated[
         str | None,
@@ -67,22 +67,7 @@ def epsilon_command(
         Path | None,
         typer.Option("--plot", "--figures", help="Also draw losses and distances over ε, or the map, into this file."),
     ] = None,
-    city: options.City = None,
-    n_outputs: options.NOutputs = None,
-    n_tasks: options.NTasks = None,
-    seed: options.Seed = None,
-    p: options.Norm = 2.0,
-    records: options.Records = None,
-    outputs: options.Outputs = None,
-    loss: options.Loss = None,
-    prior: options.Prior = None,
-    columns: options.Columns = None,
-    output_columns: options.OutputColumns = None,
-    coordinates: options.Coordinates = None,
-    encoding: options.Encoding = None,
-    id_column: options.IdColumn = None,
-    name_column: options.NameColumn = None,
-    bounds: options.Bounds = None,
+    read_problem: options.ReadProblem,
     as_json: options.JsonFlag = False,
 ) -> None:
     """Choose ε from a distance that is to be protected, and show what it and others cost."""
@@ -93,11 +78,7 @@ def epsilon_command(
         with named_as({"path": "--plot"}):
             picture_kind(plot)  # before the work, not after it
         require_folder("--plot", plot)
-    design, _ = options.design_problem(
-        problem, city, n_outputs=n_outputs, n_tasks=n_tasks, seed=seed, p=p,
-        records=records, outputs=outputs, loss=loss, prior=prior, columns=columns, output_columns=output_columns,
-        coordinates=coordinates, encoding=encoding, id_column=id_column, name_column=name_column, bounds=bounds,
-    )  # fmt: skip
+    design, _ = read_problem()
     if density is not None:
         tell_map(design, density, out_file, plot, as_json=as_json)
         return

@@ -46,14 +46,14 @@ def _budget(text: str) -> float:
     raise typer.BadParameter(msg)
 
 
+@options.with_problem_options
 def fit_command(
-    problem: options.ProblemFile = None,
     *,
     epsilon: Annotated[
         float | None,
         typer.Option(
             parser=_budget,
-            metavar="FLOAT",
+            metavar="<float>",
             help="Privacy budget, per km on a map; smaller is more private. See `metricdp epsilon`.",
         ),
     ] = None,
@@ -63,22 +63,7 @@ def fit_command(
     method: Annotated[
         str, typer.Option(help=f"One of: {', '.join(METHODS)}.", autocompletion=one_of(methods))
     ] = "auto",
-    city: options.City = None,
-    n_outputs: options.NOutputs = None,
-    n_tasks: options.NTasks = None,
-    seed: options.Seed = None,
-    p: options.Norm = 2.0,
-    records: options.Records = None,
-    outputs: options.Outputs = None,
-    loss: options.Loss = None,
-    prior: options.Prior = None,
-    columns: options.Columns = None,
-    output_columns: options.OutputColumns = None,
-    coordinates: options.Coordinates = None,
-    encoding: options.Encoding = None,
-    id_column: options.IdColumn = None,
-    name_column: options.NameColumn = None,
-    bounds: options.Bounds = None,
+    read_problem: options.ReadProblem,
     cells: Annotated[str | None, typer.Option(help="Cells per axis: 16, or 15,16.")] = None,
     solver: Annotated[
         str | None,
@@ -106,11 +91,7 @@ def fit_command(
     """Design a mechanism, prove that it is private, and write it to a file."""
     require_folder("--out", out_file)
     require_one(epsilon, epsilon_map, epsilon_elsewhere)
-    design, _ = options.design_problem(
-        problem, city, n_outputs=n_outputs, n_tasks=n_tasks, seed=seed, p=p,
-        records=records, outputs=outputs, loss=loss, prior=prior, columns=columns, output_columns=output_columns,
-        coordinates=coordinates, encoding=encoding, id_column=id_column, name_column=name_column, bounds=bounds,
-    )  # fmt: skip
+    design, _ = read_problem()
     given = {
         "cells": _cells(cells), "solver": solver, "executor": executor, "time_limit": time_limit, "refine": refine,
         "scale": _scale(scale),
