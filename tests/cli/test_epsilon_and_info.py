@@ -12,6 +12,8 @@ import pytest
 import metricdp as mdp
 from cli_tools import call, run
 from forging import archive_of, opened, parts_of, sealed
+from metricdp.cli._console import out
+from metricdp.cli.epsilon import _table
 from problems import random_problem
 
 DATA = Path(__file__).parents[1] / "data"
@@ -67,6 +69,21 @@ def test_no_figure_of_the_table_is_cut(folder, monkeypatch):
         assert all(line[-1] in "┓┃┩│┘" and len(line) <= 80 for line in table)
         assert any("± " in line for line in table)
         assert "…" not in answer.stdout
+
+
+def test_standard_errors_get_a_line_of_their_own_where_the_terminal_is_narrow(monkeypatch, capsys):
+    """On a slow machine more figures are estimated."""
+    heads = ["ε", "e times within", "2 times within", "95 % of reports within", "expected loss, km", "off by"]
+    row = ["0.625", "1.6 km", "1.1 km", "4.36 km ± 12.4 m", "1.342 ± 0.0015", "1.01 km ± 34 m"]
+    for width, lines in ((200, 1), (80, 2)):
+        monkeypatch.setattr(out, "width", width)
+        out.print(_table(heads, [row]))
+        table = capsys.readouterr().out.splitlines()[1:]
+        assert all(len(line) <= width for line in table)
+        body = table[table.index(next(line for line in table if line[0] == "┡")) + 1 : -1]
+        assert len(body) == lines
+        assert " ".join(body).count("±") == 3
+        assert "…" not in " ".join(body)
 
 
 @pytest.mark.parametrize(("ratio", "epsilon"), [("e", 8.0), ("2", 5.54), ("1.5", 3.24)])

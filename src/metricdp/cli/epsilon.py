@@ -139,25 +139,30 @@ def _distance(option: str, text: str, problem: Problem) -> float:
 
 def _show(found: EpsilonChoice, plot: Path | None) -> None:
     out.print(found.card.rich())
-    heads, rows = found.words
-    table = Table(title="what other ε would cost", title_justify="left")
-    for index, (head, width) in enumerate(zip(heads, _widths(heads, rows), strict=True)):
-        table.add_column(Text(head), justify="right" if index else "left", width=width)
-    for row in rows:
-        table.add_row(*(Text(cell, no_wrap=True) for cell in row))
-    out.print(table)
+    out.print(_table(*found.words))
     if plot is not None:
         out.print(f"drawn to {plot}", markup=False, soft_wrap=True)
 
 
-def _widths(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return how wide columns must be that no figure is cut; heads take as many lines as the terminal needs."""
-    figures = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    for lines in (1, 2, 3):
-        widths = [max(figure, _head_width(head, lines)) for figure, head in zip(figures, heads, strict=True)]
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table in which no figure is cut.
+
+    In a narrow terminal heads take up to three lines, and then standard errors a line of their own.
+    """
+    apart = [[cell.replace(" ± ", "\n± ") for cell in row] for row in rows]
+    for cells, lines in ((rows, 1), (rows, 2), (rows, 3), (apart, 3)):
+        widths = [
+            max(_head_width(head, lines), *(cell_len(line) for cell in column for line in cell.split("\n")))
+            for head, column in zip(heads, zip(*cells, strict=True), strict=True)
+        ]
         if sum(widths) + _BORDER * len(widths) + 1 <= out.width:
             break
-    return widths
+    table = Table(title="what other ε would cost", title_justify="left")
+    for index, (head, width) in enumerate(zip(heads, widths, strict=True)):
+        table.add_column(Text(head), justify="right" if index else "left", width=width)
+    for row in cells:
+        table.add_row(*(Text(cell, no_wrap=True) for cell in row))
+    return table
 
 
 def _head_width(head: str, lines: int) -> int:
