@@ -167,6 +167,41 @@ class TestNetwork:
         assert part.projection == Equirectangular(1.0, 1.0)
         assert part.largest_component() is part
 
+    def test_within_keeps_the_edges_between_nodes_inside(self):
+        city = random_network(4)
+        west, south, east, north = 24.93, 60.13, 24.97, 60.17
+        part = city.within([[west, south], [east, north]])
+        inside = [west <= lon <= east and south <= lat <= north for lon, lat in zip(city.lon, city.lat, strict=True)]
+        assert part.ids.tolist() == city.ids[inside].tolist()
+        assert 1 < part.n_nodes < city.n_nodes
+        edges = [
+            (city.ids[u], city.ids[v], length)
+            for u, v, length in zip(city.u, city.v, city.length_m, strict=True)
+            if inside[u] and inside[v]
+        ]
+        assert edges
+        assert list(zip(part.ids[part.u], part.ids[part.v], part.length_m, strict=True)) == edges
+        assert city.within([[-180, -90], [180, 90]]) is city
+
+    def test_within_across_the_antimeridian(self):
+        city = RoadNetwork("fiji", [1, 2, 3], [179.9, -179.9, 179.0], [0, 0, 0], [0, 1], [1, 2], [5, 7])
+        assert city.within([[179.5, -1], [-179.5, 1]]).ids.tolist() == [1, 2]
+
+    @pytest.mark.parametrize(
+        "bounds",
+        [
+            [[1, 2], [1, 3]],
+            [[1, 3], [2, 2]],
+            [[1, 2]],
+            [[1, 2, 3], [4, 5, 6]],
+            [[10, 10], [11, 11]],
+            [[0, np.nan], [1, 1]],
+        ],
+    )
+    def test_boxes_that_are_none_or_elsewhere(self, bounds):
+        with pytest.raises(InvalidInputError, match="`bounds` must be"):
+            random_network(4).within(bounds)
+
     def test_nearest_nodes(self):
         city = random_network(4)
         points = np.random.default_rng(0).uniform([24.9, 60.1], [25.0, 60.2], (30, 2))

@@ -262,6 +262,13 @@ def test_cities_import_info_and_list(folder, monkeypatch):
     assert "village" in json.loads(call("cities", "list", "--json", cwd=folder).stdout)["cities"]
     facts = json.loads(call("cities", "info", "village", "--json", cwd=folder).stdout)
     assert (facts["nodes"], facts["edges"]) == (3, 2)
+    hamlet = call("cities", "import", "raw", "data/hamlet", "--bounds", "9.9,49.9,10.1,50.005", cwd=folder)
+    assert "2 nodes and 1 edges" in hamlet.stdout
+    for box, words in (("1,2,3", "`--bounds` must be"), ("1,2,3,4", "`--bounds` must be a box in 'raw'")):
+        elsewhere = call("cities", "import", "raw", "data/none", "--bounds", box, cwd=folder)
+        assert elsewhere.returncode == 2
+        assert words in elsewhere.stderr
+        assert not (folder / "data" / "none").exists()
     again = call("cities", "import", "raw", "data/village", cwd=folder)
     assert again.returncode == 2
     assert "`folder` must be a new or an empty folder" in again.stderr

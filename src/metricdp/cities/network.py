@@ -145,12 +145,35 @@ class RoadNetwork:
         """Return the part of the network in its largest weakly connected component, in the same order."""
         self._need_edges("largest_component")
         label = self.components()
-        keep = label == np.bincount(label).argmax()
+        return self._part(label == np.bincount(label).argmax())
+
+    def within(self, bounds: ArrayLike) -> RoadNetwork:
+        """Return the nodes inside a box of degrees, and the edges between them, in the same order.
+
+        Parameters
+        ----------
+        bounds : (2, 2) array
+            The south-western and the north-eastern corner, longitude first. A box whose west is larger than its east
+            lies across the antimeridian.
+        """
+        self._need_edges("within")
+        corners = table("bounds", bounds, columns=2)
+        if len(corners) != 2 or corners[0, 0] == corners[1, 0] or corners[0, 1] >= corners[1, 1]:
+            raise reject("bounds", "[[west, south], [east, north]] in degrees", corners.tolist())
+        (west, south), (east, north) = corners
+        width = (east - west) % 360 or 360.0
+        inside = ((self.lon - west) % 360 <= width) & (self.lat >= south) & (self.lat <= north)
+        if not inside.any():
+            rule = f"a box in {self.name!r}, which has longitudes {_range(self.lon)} and latitudes {_range(self.lat)}"
+            raise reject("bounds", rule, corners.tolist())
+        return self._part(inside)
+
+    def _part(self, keep: NDArray[np.bool_]) -> RoadNetwork:
+        """Return some of the nodes, and the edges between them."""
         if keep.all():
             return self
         renumber = np.cumsum(keep) - 1
-        # Both ends of an edge lie in one component, so looking at one end is enough.
-        kept = keep[self.u]
+        kept = keep[self.u] & keep[self.v]
         ends = renumber[self.u[kept]], renumber[self.v[kept]]
         return RoadNetwork(self.name, self.ids[keep], self.lon[keep], self.lat[keep], *ends, self.length_m[kept])
 
@@ -233,6 +256,10 @@ class RoadNetwork:
         if self.n_edges == 0:
             message = f"`{what}` needs a network with edges, and {self.name!r} has none."
             raise InvalidInputError(message)
+
+
+def _range(degrees: FloatArray) -> str:
+    return f"{degrees.min():g} to {degrees.max():g}"
 
 
 def _whole(name: str, values: ArrayLike) -> IntArray:

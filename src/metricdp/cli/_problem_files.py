@@ -24,7 +24,7 @@ from metricdp.perturb.columns import PointColumns
 from metricdp.perturb.points import PlacesFile, read_places
 from metricdp.problem import Problem
 
-__all__ = ["Files", "own_places", "read_people", "read_problem"]
+__all__ = ["Files", "corners", "own_places", "read_people", "read_problem"]
 
 _NPZ_FIELDS = ("records", "outputs", "loss", "prior", "bounds")
 
@@ -114,7 +114,7 @@ def read_problem(source: Path | None, files: Files, p: float = 2) -> Problem:
         msg = f"Cells such as {outputs} need `--records` in longitude and latitude; see `--coordinates`."
         raise InvalidInputError(msg)
     if files.bounds is not None:
-        fields["bounds"] = _corners(files.bounds)
+        fields["bounds"] = corners(files.bounds)
     with named_as(_NAMES), _warnings_shown():
         return _built(fields, degrees=degrees, p=p)
 
@@ -297,7 +297,7 @@ def _read_numbers(path: Path) -> FloatArray:
     return values
 
 
-def _corners(text: str) -> FloatArray:
+def corners(text: str) -> FloatArray:
     """Read "west,south,east,north", or the lower corner and the upper corner of any box."""
     try:
         values = np.array([float(part) for part in text.split(",")])

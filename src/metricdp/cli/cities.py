@@ -11,8 +11,9 @@ from metricdp import cities
 from metricdp._validation import reject
 from metricdp.cli._completion import cities as cities_by_name
 from metricdp.cli._completion import one_of
-from metricdp.cli._console import out, print_json
+from metricdp.cli._console import named_as, out, print_json
 from metricdp.cli._problem import JsonFlag
+from metricdp.cli._problem_files import corners
 
 __all__ = ["cities_app"]
 
@@ -55,12 +56,19 @@ def import_command(
     folder: Annotated[Path, typer.Argument(help="The new folder; its last part names the city.")],
     *,
     place: Annotated[bool, typer.Option("--place", help="`source` is a place name (needs the internet).")] = False,
+    bounds: Annotated[
+        str | None, typer.Option(help="Keep the roads inside this box only: west,south,east,north in degrees.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Turn a road network into a city folder (its largest connected part)."""
+    box = None if bounds is None else corners(bounds)
     if not place and not Path(source).exists():
         raise reject("source", "an existing file or folder, or a place name together with --place", repr(source))
     network = cities.from_place(source) if place else cities.load(Path(source))
+    if box is not None:
+        with named_as({"bounds": "--bounds"}):
+            network = network.within(box)
     connected = network.largest_component() if network.n_edges else network
     cities.save_folder(connected, folder)
     facts = cities.load(folder).info() | {"folder": str(folder)}
