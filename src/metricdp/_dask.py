@@ -19,13 +19,15 @@ T = TypeVar("T")
 
 
 @contextmanager
-def connected(address: str, parameter: str) -> Iterator[Any]:
+def connected(address: str, parameter: str, time_limit: float | None = None) -> Iterator[Any]:
     """Connect a client to the scheduler at `address`, whose workers must run this version of the library.
 
     parameter : the caller's parameter that holds the address, for messages.
+    time_limit : seconds to wait for the scheduler, half a minute at most.
     """
     distributed = optional("distributed", "cluster", "A Dask cluster")
-    with distributed.Client(address, timeout=_TIMEOUT) as client:
+    timeout = _TIMEOUT if time_limit is None else min(_TIMEOUT, time_limit)
+    with distributed.Client(address, timeout=timeout) as client:
         _require_same_library(client.run(_library_version), parameter)
         yield client
 

@@ -184,6 +184,7 @@ def test_the_page_is_not_lax(folder):
         (["fit", "problem.npz", "--epsilon", "-1"], "InvalidInputError", "`--epsilon` must be a positive finite number"),
         (["fit", "problem.npz", "--epsilon", "one"], "UsageError", "Invalid value for '--epsilon'"),
         (["fit", "problem.npz", "--epsilon", "0.5 km"], "UsageError", "`metricdp epsilon --radius 0.5km` says which"),
+        (["fit", "problem.npz", "--epsilon", "1", "--executor", "tcp://a:1"], "InvalidInputError", "must be dask://HOST"),
         (["fit", "problem.npz"], "InvalidInputError", "a number as `--epsilon`, or a file as `--epsilon-map`"),
         (["fit", "problem.npz", "--epsilon", "1", "--magic"], "UsageError", "No such option: --magic"),
         (["fit", "problem.npz", "--epsilon", "1", "--method", "lp", "--cells", "2"], "NotCertified", "metricdp audit"),

@@ -3,10 +3,12 @@
 import math
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
+import time
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 import metricdp as mdp
 from metricdp._clock import Clock
@@ -14,6 +16,8 @@ from metricdp.geometry.grid import Grid
 from metricdp.mechanisms import auto
 from metricdp.mechanisms.spline import fit
 from metricdp.mechanisms.spline.plan import TilePlan
+from metricdp.optimise.engines import tiles
+from metricdp.optimise.engines._tile import improved_tile
 from problems import random_problem
 
 
@@ -76,8 +80,8 @@ def test_more_workers_buy_more_cells():
     problem = random_problem(0, n_outputs=30, side=40.0)
     two, eight = (TilePlan.of(problem, 1.0, workers=count) for count in (2, 8))
     assert two.affordable_cells(20) < eight.affordable_cells(20)
-    tiles = two._tiles_seconds(96)
-    assert two.seconds(96) - eight.seconds(96) == pytest.approx(tiles * (1 - 1.75 / 7.75))
+    # 95 is odd, so that there is no coarser grid.
+    assert two.seconds(95) - eight.seconds(95) == pytest.approx(two._tiles_seconds(95) * (1 - 1.75 / 7.75))
 
 
 @pytest.mark.parametrize("side", [60.0, 3.0])
@@ -102,24 +106,80 @@ def test_auto_refuses_what_is_no_executor(executor):
 
 
 def test_a_limit_that_is_too_short_for_a_spline_names_a_longer_one():
-    problem = random_problem(0, n_records=300, n_outputs=60, side=100.0)
+    problem = random_problem(0, n_records=300, n_outputs=60, side=60.0)
     mechanism = mdp.fit(problem, 4.0, time_limit=2)
     assert mechanism.method != "spline"
     longer = mechanism.report["longer_time_limit"]
     assert longer % 10 == 0
-    assert TilePlan.of(problem, 4.0, workers=os.cpu_count()).affordable_cells(longer) * auto._COMPETITIVE >= 300
+    plan = TilePlan.of(problem, 4.0, workers=os.cpu_count())
+    assert plan.width(plan.affordable_cells(longer)) <= auto._COMPETITIVE
     assert "longer_time_limit" not in mdp.fit(random_problem(0), 1.0, time_limit=5).report
 
 
 def test_the_longer_limit_is_at_least_twice_the_one_that_was_too_short():
     plan = TilePlan.of(random_problem(0, n_outputs=30, side=40.0), 1.0)
-    needed = plan.seconds_for(1.0)
+    needed = plan.seconds_for(auto._COMPETITIVE)
     assert plan.seconds_for(0.5) > needed
     assert auto._longer_limit(plan, 5.0, 1.0, []) == 10 * math.ceil((5 + needed) / 10)
-    assert auto._longer_limit(plan, 5.0, 4000.0, [{"cells": [24, 40]}]) == 8000
-    finest = plan.affordable_cells(math.inf)
-    assert auto._longer_limit(plan, 5.0, 4000.0, [{"cells": [24, finest]}]) is None
+    assert auto._longer_limit(plan, 5.0, 4000.0, [{"cells": [14, 20]}]) == 8000
+    # One that is fine enough has lost: finer ones gain next to nothing.
+    assert auto._longer_limit(plan, 5.0, 1.0, [{"cells": [24, 40]}]) is None
     assert auto._longer_limit(None, 5.0, 1.0, []) is None
+    # In a box this long no spline is fine enough, however long it may take.
+    assert auto._longer_limit(TilePlan(60, 20.0, side=640.0), 5.0, 1.0, []) is None
+
+
+def test_more_workers_than_tiles_of_a_colour_are_of_no_use():
+    problem = random_problem(0, n_outputs=30, side=40.0)
+    two, four, many = (TilePlan.of(problem, 1.0, workers=count).seconds(45) for count in (2, 4, 5000))
+    assert two > four
+    assert four == many  # 48 coefficients: 4 x 4 tiles, 4 of each colour
+
+
+class Silent(Executor):
+    """Takes tasks and never answers, as a cluster does that has lost its workers."""
+
+    def __init__(self, *, cancellable):
+        self.cancellable, self.taken = cancellable, 0
+
+    def submit(self, *_):
+        self.taken += 1
+        future = Future()
+        if not self.cancellable:
+            future.set_running_or_notify_cancel()
+        return future
+
+
+@pytest.mark.parametrize("cancellable", [True, False])
+def test_the_limit_holds_where_an_executor_never_answers(cancellable, monkeypatch):
+    problem = random_problem(0, n_records=200, n_outputs=6, side=60.0)
+    monkeypatch.setattr(TilePlan, "affordable_cells", lambda _, seconds: 24)
+    executor = Silent(cancellable=cancellable)
+    started = time.monotonic()
+    mechanism = mdp.fit(problem, 1.0, time_limit=3, executor=executor)
+    assert executor.taken
+    assert time.monotonic() - started < 60  # it would wait for ever
+    assert mechanism.report["certificate"]["holds"]
+
+
+def test_blas_has_its_threads_back_after_an_executor_s_tasks_were_left(monkeypatch):
+    """A thread that is still at work when the design ends must not bring the limit of one thread back."""
+    before = {one["filepath"]: one["num_threads"] for one in threadpool_info()}
+    problem = random_problem(0, n_records=200, n_outputs=6, side=60.0)
+    at_work, may_end = threading.Event(), threading.Event()
+
+    def slow(tile):
+        at_work.set()
+        may_end.wait(60)
+        return improved_tile(tile)
+
+    monkeypatch.setattr(TilePlan, "affordable_cells", lambda _, seconds: 24)
+    monkeypatch.setattr(tiles, "improved_tile", slow)
+    with ThreadPoolExecutor(1) as pool:
+        mdp.fit(problem, 1.0, time_limit=2, executor=pool)
+        assert at_work.is_set()
+        may_end.set()
+    assert {one["filepath"]: one["num_threads"] for one in threadpool_info()} == before
 
 
 def test_a_finer_design_starts_from_a_coarser_one():
@@ -177,7 +237,7 @@ def test_the_last_design_is_not_better_by_accident(monkeypatch):
     monkeypatch.setattr(TilePlan, "affordable_cells", lambda _, seconds: next(cells, 0))
     losses = {}
 
-    def worse(problem, epsilon, plan, count, clock):
+    def worse(problem, epsilon, plan, count, *_):
         made = mdp.fit(problem, epsilon, "spline", cells=4 if count == 60 else 8)
         losses[count] = made.report["loss"]
         return made

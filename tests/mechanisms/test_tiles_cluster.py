@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import metricdp as mdp
-from metricdp import _dask
+from metricdp.mechanisms import auto
+from metricdp.optimise.engines import tiles
 from metricdp.optimise.executors import opened
 from problems import random_problem
 
@@ -70,8 +71,9 @@ def test_the_same_table_though_a_worker_is_killed(cluster):
     assert there.report["certificate"]["holds"]
 
 
-def test_auto_on_a_cluster(cluster):
-    """`auto` counts the cluster's workers and hands them its tiles."""
+def test_auto_on_a_cluster(cluster, monkeypatch):
+    """`auto` counts the threads of the cluster's workers and hands them its tiles."""
+    monkeypatch.setattr(tiles, "improved_tile", None)  # here; workers are other processes
     processes, address = cluster
     both_workers(address)
     with opened(f"dask://{address}") as where:
@@ -85,7 +87,8 @@ def test_auto_on_a_cluster(cluster):
     assert mechanism.report["certificate"]["holds"]
 
 
-def test_a_cluster_that_does_not_answer(monkeypatch):
-    monkeypatch.setattr(_dask, "_TIMEOUT", 0.5)
+def test_a_cluster_that_does_not_answer_is_noticed_before_the_work(monkeypatch):
+    pytest.importorskip("distributed", reason="needs the extra `cluster`")
+    monkeypatch.setattr(auto, "_closed_forms", None)
     with pytest.raises(OSError, match=r"127\.0\.0\.1:9"):
-        mdp.fit(random_problem(0), 1.0, executor="dask://127.0.0.1:9")
+        mdp.fit(random_problem(0), 1.0, time_limit=0.5, executor="dask://127.0.0.1:9")

@@ -67,6 +67,10 @@ def test_it_refuses_to_draw_the_roads_of_another_city(tmp_path):
     assert answer.returncode == 2
     assert "`--city` must be the city in which the mechanisms are" in answer.stderr
     assert answer.stdout == ""
+    answer = serve(tmp_path, "--demo", "--city", "rome")
+    assert answer.returncode == 2
+    assert "`--demo` shows Helsinki" in answer.stderr
+    assert not (tmp_path / "demo").exists()
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from metricdp.mechanisms.base import Mechanism
 from metricdp.mechanisms.families import families
 from metricdp.mechanisms.promise import Promise
 
-__all__ = ["Certificate", "Metres", "PathClaim", "certify", "require_proof"]
+__all__ = ["Certificate", "Metres", "PathClaim", "certify", "comparisons", "require_proof"]
 
 # A claim per kilometre of the map passes for one on the ground only if distances differ by less than this factor.
 _LARGEST_UNCOUNTED = 1.01
@@ -136,11 +136,6 @@ class Certificate:
         promise = self._proved_promise()
         return _as_given(x, promise.radii(promise.from_lonlat(x), _exponent(ratio)))
 
-    @property
-    def effort(self) -> str:
-        """How many comparisons were made and how long they took, in words."""
-        return f"{self.checked:,} comparison{'' if self.checked == 1 else 's'} in {self.seconds:.2f} s"
-
     def _proved_promise(self) -> Promise:
         if not self.holds or self.promise is None:
             msg = "Nothing was proved, so no pair of places has a bound."
@@ -153,13 +148,19 @@ class Certificate:
             ("claim", self.claim),
             ("worst ratio", f"{self.worst_ratio:.6g} of ε"),
             *((name.replace("_", " "), str(value)) for name, value in self.worst_where.items()),
-            ("checked", self.effort),
+            ("checked", comparisons(self)),
         ]
         if self.metres is not None:
             rows.insert(1, ("in metres", self.metres.statement))
         if self.paths is not None:
             rows.insert(1, ("along paths", self.paths.statement))
         return Card(f"Certificate: {'proved' if self.holds else 'not proved'}", tuple(rows)).html()
+
+
+def comparisons(certificate: Certificate) -> str:
+    """Return how many comparisons were made, and how long they took, in words."""
+    checked = certificate.checked
+    return f"{checked:,} comparison{'' if checked == 1 else 's'} in {certificate.seconds:.2f} s"
 
 
 def certify(mechanism: Mechanism) -> Certificate:

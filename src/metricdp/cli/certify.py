@@ -11,7 +11,7 @@ import typer
 
 from metricdp._lengths import length_text
 from metricdp._validation import FloatArray, reject
-from metricdp.certificates.proving import Certificate, certify
+from metricdp.certificates.proving import Certificate, certify, comparisons
 from metricdp.cli._console import out, print_json
 from metricdp.cli._problem import JsonFlag, MechanismFile
 from metricdp.files.reading import MechanismFile as Contents
@@ -76,7 +76,7 @@ def _show(contents: Contents, certificate: Certificate) -> None:
     stored = "as stored" if contents.format > 1 else "not stored"
     lines = [
         f"worst ratio {certificate.worst_ratio:.6f} of ε{_place(certificate.worst_where)}",
-        certificate.effort,
+        comparisons(certificate),
         f"box {_box(contents)}; {contents.mechanism.n_outputs} outputs",
         f"method {contents.mechanism.method}; file format {contents.format}, metricdp {contents.library}",
         f"sha256 {contents.sha256[:16]}…, {stored}",

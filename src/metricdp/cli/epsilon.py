@@ -145,7 +145,7 @@ def _show(found: EpsilonChoice, plot: Path | None) -> None:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Return a table in which no figure is cut.
+    """Return a table in which no figure is cut, from 60 columns on.
 
     In a narrow terminal heads take up to three lines, and then standard errors a line of their own.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
@@ -93,8 +94,8 @@ def fit_command(
     require_one(epsilon, epsilon_map, epsilon_elsewhere)
     design, _ = read_problem()
     given = {
-        "cells": _cells(cells), "solver": solver, "executor": executor, "time_limit": time_limit, "refine": refine,
-        "scale": _scale(scale),
+        "cells": _cells(cells), "solver": solver, "executor": _cluster(executor), "time_limit": time_limit,
+        "refine": refine, "scale": _scale(scale),
     }  # fmt: skip
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     _refuse_unknown(method, chosen, tuple(given))
@@ -122,6 +123,12 @@ def _refuse_unknown(method: str, chosen: Iterable[str], known: tuple[str, ...]) 
             others = ", ".join(_flag(one) for one in known if one in taken)
             msg = f"Method {method!r} has no option `{_flag(name)}`; it has {others}."
             raise InvalidInputError(msg)
+
+
+def _cluster(text: str | None) -> str | None:
+    if text is not None and not re.fullmatch("dask://.+", text):
+        raise reject("--executor", "dask://HOST:PORT", repr(text))
+    return text
 
 
 def _flag(name: str) -> str:

@@ -72,6 +72,8 @@ def serve_command(
         if chosen:
             msg = "`--demo` fits its own mechanisms; give it no files."
             raise InvalidInputError(msg)
+        if city not in (None, "helsinki"):
+            raise InvalidInputError("`--demo` shows Helsinki; leave out `--city`.")
         chosen, page, city = _demo_files(), True, city or "helsinki"
     for option, value in {"--city": city, "--tiles": tiles}.items():
         if value is not None and not page:

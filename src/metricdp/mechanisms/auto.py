@@ -103,7 +103,8 @@ def fit_auto(problem: Problem, epsilon: float | EpsilonMap, options: AutoOptions
     Of a map of ε most closed forms take the least; "em" and splines make use of all of it.
     """
     clock = Clock(options.time_limit)
-    with opened(options.executor) as where:  # a cluster that does not answer is noticed before the work
+    # First of all, so that a cluster that does not answer is noticed before the work.
+    with opened(options.executor, options.time_limit) as where:
         return _best(problem, epsilon, options, clock, where)
 
 
@@ -130,17 +131,15 @@ def _best(
 def _longer_limit(
     plan: TilePlan | None, closed_seconds: float, limit: float, tried: list[dict[str, Any]]
 ) -> float | None:
-    """Return about which time limit would let a finer spline be designed that may win, to ten seconds.
+    """Return about which time limit, at least, would let a spline be designed that may win; in steps of ten seconds.
 
-    None if no finer one can be had.
+    None if one as fine was tried, or if none can be had.
     """
-    if plan is None:
+    finest = max((max(one["cells"]) for one in tried), default=0)
+    if plan is None or plan.width(finest) <= _COMPETITIVE:
         return None
     seconds = max(2 * limit, closed_seconds + plan.seconds_for(_COMPETITIVE))
-    finest = max((max(one["cells"]) for one in tried), default=0)
-    if not math.isfinite(seconds) or plan.affordable_cells(seconds - closed_seconds) <= finest:
-        return None
-    return 10.0 * math.ceil(seconds / 10)
+    return 10.0 * math.ceil(seconds / 10) if math.isfinite(seconds) else None
 
 
 @dataclass

@@ -37,12 +37,19 @@ class Workplace:
 
 
 @contextmanager
-def opened(executor: Executor | str | None) -> Iterator[Workplace]:
-    """Yield a workplace for the time of a design, connected to the cluster if an address names one."""
+def opened(executor: Executor | str | None, time_limit: float | None = None) -> Iterator[Workplace]:
+    """Yield a workplace for the time of a design, connected to the cluster if an address names one.
+
+    time_limit : seconds that the connection may take at most.
+    """
     if not isinstance(executor, str):
         yield Workplace(executor, os.cpu_count() or 1)
         return
     address = f"tcp://{executor.removeprefix(_CLUSTER)}"
-    # Not pure: equal tasks are never merged, so that results of one design are not kept for another.
-    with connected(address, "executor") as client, client.get_executor(pure=False) as pool:
-        yield Workplace(pool, sum(client.nthreads().values()))
+    with connected(address, "executor", time_limit) as client:
+        # Not pure: equal tasks are never merged, so that results of one design are not kept for another.
+        pool = client.get_executor(pure=False)
+        try:
+            yield Workplace(pool, sum(client.nthreads().values()))
+        finally:
+            pool.shutdown(wait=False)  # tasks that nobody waits for any more are cancelled

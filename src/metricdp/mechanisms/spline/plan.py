@@ -25,6 +25,9 @@ _ORDERS = (1.0, 2.0, math.inf)
 # there were this much less of them.
 _PER_VARIABLE, _PER_COEFFICIENT, _LOST_WORKERS = 4.5e-5, 3e-7, 0.25
 
+# Coefficients along a side of a tile; a quarter of all tiles have the same colour.
+_TILE = 12
+
 # Sweeps from a background to the end; from a background on a grid that finer ones follow; on such a finer one that is
 # not the last; and on the last.
 _ALL_SWEEPS, _FIRST_SWEEPS, _NEXT_SWEEPS, _LAST_SWEEPS = 8, 6, 3, 5
@@ -137,9 +140,15 @@ class TilePlan:
             sweeps = [_ALL_SWEEPS]
         else:
             sweeps = [_FIRST_SWEEPS, *[_NEXT_SWEEPS] * (len(grids) - 2), _LAST_SWEEPS]
-        workers = max(1.0, self.workers - _LOST_WORKERS)
-        work = sum(count * (one + self.degree) ** 2 for count, one in zip(sweeps, grids, strict=True))
-        return (_PER_VARIABLE * self.likely + _PER_COEFFICIENT * self.n_outputs) * work / workers
+        work = sum(
+            count * (one + self.degree) ** 2 / self._workers_on(one) for count, one in zip(sweeps, grids, strict=True)
+        )
+        return (_PER_VARIABLE * self.likely + _PER_COEFFICIENT * self.n_outputs) * work
+
+    def _workers_on(self, cells: int) -> float:
+        """Return how many workers have something to do: tiles of one colour are worked on at once."""
+        tiles = ((cells + self.degree) / _TILE) ** 2 / 4
+        return max(1.0, min(self.workers, tiles) - _LOST_WORKERS)
 
     def _nested(self, cells: int) -> list[int]:
         """Return the cells per axis of the grids of a design by tiles, the coarsest first."""
@@ -158,10 +167,13 @@ class TilePlan:
         return max(fits, default=0)
 
     def seconds_for(self, width: float) -> float:
-        """Return the time in which cells no wider than this over 1/ε can be afforded, or the finest if none are."""
-        cells = list(self._worthwhile_cells())
-        narrow = [count for count in cells if self.side / count <= width] or cells[-1:]
-        return min((self.seconds(count) / _TIME_SHARE for count in narrow), default=math.inf)
+        """Return the time in which cells no wider than this over 1/ε can be afforded; infinite if they cannot."""
+        narrow = (cells for cells in self._worthwhile_cells() if self.width(cells) <= width)
+        return min((self.seconds(cells) / _TIME_SHARE for cells in narrow), default=math.inf)
+
+    def width(self, cells: int) -> float:
+        """Return how wide so many cells per axis are on average, over 1/ε."""
+        return self.side / cells if cells else math.inf
 
     def _worthwhile_cells(self) -> Iterator[int]:
         """Yield numbers of cells per axis that are neither too wide nor too fine, and fit memory and files."""
@@ -169,7 +181,7 @@ class TilePlan:
         memory = 0.5 * free_memory_gb()
         largest = max(_LARGEST_FILE_MB, _LARGEST_FILE_MB_PER_OUTPUT * self.n_outputs)
         for cells in (*range(2, 48, 2), *range(48, most + 1, 8)):
-            fine = self.side / cells <= _COARSEST
+            fine = self.width(cells) <= _COARSEST
             small = tiles_memory_estimate_gb((cells, cells), self.degree, self.n_outputs) <= memory
             if fine and small and self.file_mb(cells) <= largest:
                 yield cells

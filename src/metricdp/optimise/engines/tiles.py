@@ -15,10 +15,12 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +34,9 @@ from metricdp.optimise.engines.base import Engine, Solution, Status
 from metricdp.optimise.programs import TensorProgram
 
 __all__ = ["ENGINE", "SCHEDULE"]
+
+# Tells this process, with its number, from those on other machines.
+_PROCESS = uuid.uuid4().hex
 
 # Levels of the barrier: the duality gap that a level stands for, as a share of how far the objective lies above the
 # sum of the rows' least costs. Steps of 3 to 4: with steps of 5 tiles reached the borders of their cones before their
@@ -151,7 +156,7 @@ class _Descent:
         self, program: TensorProgram, start: FloatArray, pool: Executor, clock: Clock, *, remote: bool
     ) -> None:
         self.program, self.pool, self.clock = program, pool, clock
-        self.solve = _remotely_improved if remote else improved_tile
+        self.solve = partial(_remotely_improved, (_PROCESS, os.getpid())) if remote else improved_tile
         self.deadline = None if remote or clock.limit is None else clock.started + clock.limit
         self.table = start.copy()
         self.best, self.least = start, program.objective(start)
@@ -207,12 +212,23 @@ class _Descent:
                         tile = self._tile(place, outputs, before, barrier, monotone=monotone)
                         jobs.append((place, outputs, self.pool.submit(self.solve, tile)))
             for place, outputs, future in jobs:
-                if self.clock.over and future.cancel():
-                    continue
-                change, _ = future.result()
+                change = self._awaited(future)
                 if change is not None:
                     block = self.table[place.parts]
                     block[..., outputs] += np.moveaxis(change, 0, -1)
+
+    def _awaited(self, future: Future[tuple[FloatArray | None, int]]) -> FloatArray | None:
+        """Return a tile's change; None if it gained nothing, or if time runs out before it is known.
+
+        Tiles here look at the clock themselves, and end soon after it is over.
+        """
+        if self.clock.over and future.cancel():
+            return None
+        try:
+            return future.result(timeout=None if self.deadline is not None else self.clock.left)[0]
+        except TimeoutError:
+            future.cancel()
+            return None
 
     def _free_outputs(self, place: _Place) -> NDArray[np.intp]:
         block = self.table[place.parts]
@@ -264,8 +280,14 @@ def _cuts(count: int, side: int, shift: int) -> list[int]:
     return [0, *inner, count]
 
 
-def _remotely_improved(tile: Tile) -> tuple[FloatArray | None, int]:
-    """Solve a tile in a process that is not ours, with one BLAS thread as here, so that results agree."""
+def _remotely_improved(home: tuple[str, int], tile: Tile) -> tuple[FloatArray | None, int]:
+    """Solve a tile where an executor works, with one BLAS thread as here, so that results agree.
+
+    Threads of the process at `home` have that limit already. They must not set it themselves: one that is still at work
+    when it is lifted would bring it back for good.
+    """
+    if home == (_PROCESS, os.getpid()):
+        return improved_tile(tile)
     with threadpool_limits(1):
         return improved_tile(tile)
 

@@ -51,7 +51,8 @@ def build(settings: Settings) -> FastAPI:
             listener(served)
 
     catalogue = Catalogue(settings.files, one_distance=charged, on_load=loaded, on_failure=metrics.failed)
-    require_roads_near(settings.city, (served.mechanism for served in catalogue.all()))
+    if settings.page:
+        require_roads_near(settings.city, (served.mechanism for served in catalogue.all()))
     keys = None if settings.keys is None else KeyRing(settings.keys)
     rates = Rates(settings.requests_per_second, settings.points_per_second)
     ledger = None if settings.ledger is None else settings.ledger.open()

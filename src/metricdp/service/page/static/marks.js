@@ -80,30 +80,38 @@ export class Marks {
       return { x, y, radius, outer };
     });
     const order = probabilities ? ranked(probabilities) : [...spots.keys()];
-    this.name(spots, hot === null ? order : [hot, ...order.filter((id) => id !== hot)], hot, camera.width);
+    // What is looked at may be an output of the mechanisms that were shown before.
+    const first = spots[hot] ? hot : order[0];
+    this.name(spots, [first, ...order.filter((id) => id !== first)], camera);
     if (probabilities) this.stack(order);
     this.project = (id) => [camera.toScreen(here), camera.toScreen(outputs[id])];
   }
 
-  /** Label lights in an order of importance: inside, at the right or at the left, where no earlier label is in the way. */
-  name(spots, order, hot, edge) {
+  /**
+   * Label lights in an order of importance: inside, at the right or at the left, where the map has room and no earlier
+   * label is in the way. The first one gets its label in any case.
+   */
+  name(spots, order, { width: edge, height }) {
     const taken = [];
     const meet = (one, other) =>
       one.left < other.left + other.width && other.left < one.left + one.width && Math.abs(one.y - other.y) < LINE;
-    const free = (box) => box.left >= 0 && box.left + box.width <= edge && !taken.some((other) => meet(box, other));
+    const within = ({ left, width, y }) => left >= 0 && left + width <= edge && y >= LINE / 2 && y <= height - LINE / 2;
+    const free = (box) => within(box) && !taken.some((other) => meet(box, other));
     for (const id of order) {
       const { label, width } = this.items[id];
       const { x, y, radius, outer } = spots[id];
-      const inside = 2 * radius >= Math.max(20, BOLD * width);
+      const bold = BOLD * width;
       const [right, left] = [x + outer + 3, x - outer - 3];
-      const boxes = inside
-        ? [{ side: "inside", at: x, left: x - (BOLD * width) / 2, y, width: BOLD * width }]
-        : [{ side: "right", at: right, left: right, y, width }, { side: "left", at: left, left: left - width, y, width }];
-      const told = inside || spots.length <= MANY || id === hot;
-      const box = told ? (boxes.find(free) ?? (id === hot ? boxes[0] : null)) : null;
+      const boxes = [
+        { side: "right", at: right, left: right, y, width },
+        { side: "left", at: left, left: left - width, y, width },
+      ];
+      if (2 * radius >= Math.max(20, bold)) boxes.unshift({ side: "inside", at: x, left: x - bold / 2, y, width: bold });
+      const told = boxes.length > 2 || spots.length <= MANY || id === order[0];
+      const box = told ? (boxes.find(free) ?? (id === order[0] ? boxes[0] : null)) : null;
       if (box) taken.push(box);
       for (const side of ["inside", "left"]) label.classList.toggle(side, box?.side === side);
-      show(label, box && { x: box.at.toFixed(2), y: (y + (inside ? 4 : 3.5)).toFixed(2) });
+      show(label, box && { x: box.at.toFixed(2), y: (y + (box.side === "inside" ? 4 : 3.5)).toFixed(2) });
     }
   }
 
