@@ -5,7 +5,7 @@ Every part is a command of its own and keeps each figure when it is measured: ru
     python benchmarks/record.py methods       every method beside the lower bound: Rome, 20 outputs
     python benchmarks/record.py speed         ratios to scipy, Clarabel, qif, OpenDP and numpy, each pair in one run
     python benchmarks/record.py attacks       what an adversary learns from reports of one place, or along a trace
-    python benchmarks/record.py scale         loss ÷ bound over outputs and ε, from the store of scale.py
+    python benchmarks/record.py scale         many outputs and large ε, from the store of scale.py
     python benchmarks/record.py paper         report, tables, figures and jobs of `metricdp reproduce`, from its folder
 
 Rome and the taxis are read from the folder that METRICDP_DATA names.
@@ -39,6 +39,8 @@ ABOUT = {
     "attacks.csv": "# How far off an adversary is who sees so many reports, each drawn anew from the same place.\n",
     "attacks_taxis.csv": "# The same along 100 traces of San Francisco's taxis who report with exact planar noise.\n",
     "scale.csv": "# Rome, 50 tasks of seed 0, ε per km of the map; excess: above the floor, against laplace-remap's.\n",
+    "scale_others.csv": "# The same for other cities, seeds, norms and squares as outputs.\n",
+    "tiles.csv": "# Rome, 32 x 32 cells: tiles against what multipliers of the whole program prove to be the least.\n",
 }
 
 
@@ -186,11 +188,17 @@ def record_taxis(kept):
 
 
 def record_scale(store):
-    """Loss over bound, for each number of outputs and ε that scale.py has measured."""
+    """What scale.py has measured: the map over numbers of outputs and ε, other problems, and tiles against optima."""
     import scale
 
     done = scale.stored(store)
-    return [dict(zip(scale.MAP_COLUMNS, row, strict=True)) for row in scale.map_rows(done)]
+    rows = [dict(zip(scale.MAP_COLUMNS, row, strict=True)) for row in scale.map_rows(done)]
+    of_map = [(row["city"], row["p"], row["seed"], isinstance(row["K"], int)) == ("rome", "2", 0, True) for row in rows]
+    return {
+        "scale.csv": [row for row, there in zip(rows, of_map, strict=True) if there],
+        "scale_others.csv": [row for row, there in zip(rows, of_map, strict=True) if not there],
+        "tiles.csv": [dict(zip(scale.ACCURACY_COLUMNS, row, strict=True)) for row in scale.accuracy_rows(done)],
+    }
 
 
 def record_paper(store, folder):
@@ -234,7 +242,8 @@ def main():
         write(list(record_attacks(kept)), chosen.out / "attacks.csv")
         write(list(record_taxis(kept)), chosen.out / "attacks_taxis.csv")
     elif chosen.part == "scale":
-        write(record_scale(store), chosen.out / "scale.csv")
+        for name, rows in record_scale(store).items():
+            write(rows, chosen.out / name)
     else:
         record_paper(store, chosen.out / "paper")
 

@@ -1,11 +1,13 @@
 """Tables of pages that come from files of results. `python -m release.tables` writes them anew.
 
-A table stands between ``<!-- table: FILE -->`` and ``<!-- end of table -->``.
+A table stands between ``<!-- table: FILE -->`` and ``<!-- end of table -->``. With ``<!-- table: FILE | COLUMN -->``
+it has the columns named there only.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -16,8 +18,8 @@ __all__ = ["PAGES", "losses", "plain", "with_tables"]
 
 ROOT = Path(__file__).parents[1]
 # Pages with tables.
-PAGES = ("README.md", "docs/results/index.md")
-_TABLE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+PAGES = ("README.md", "docs/results/index.md", "docs/many-places.md", "docs/understand/tiles.md")
+_TABLE = re.compile(r"(<!-- table: (\S+)((?: \| [^|\n]+)*) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 # What columns of files are called on pages, where the file's own name is not a word.
 _HEADS = {
@@ -58,13 +60,13 @@ def losses(results: Path) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def plain(results: Path) -> str:
+def plain(results: Path, columns: Sequence[str] = ()) -> str:
     """Return any other file as a table in Markdown, numbers with four digits.
 
-    Columns that have the same value in every row are left out: pages say such things in a sentence.
+    Without `columns` those that have the same value in every row are left out: pages say such things in a sentence.
     """
     frame = pd.read_csv(results, comment="#")
-    frame = frame.loc[:, frame.ne(frame.iloc[0]).any()]
+    frame = frame[list(columns)] if columns else frame.loc[:, frame.ne(frame.iloc[0]).any()]
     shown = frame.map(_shown).where(frame.notna(), "")
     heads = [_HEADS.get(name, name) for name in shown.columns]
     lines = [heads, ["---"] * len(heads), *shown.to_numpy().tolist()]
@@ -79,11 +81,11 @@ def _shown(value: object) -> str:
 
 def with_tables(text: str, root: Path = ROOT) -> str:
     """Return the text of a page with its tables as the files of results have them."""
-    return _TABLE.sub(lambda found: found[1] + _table(root / found[2]) + found[3], text)
+    return _TABLE.sub(lambda found: found[1] + _table(root / found[2], found[3].split(" | ")[1:]) + found[4], text)
 
 
-def _table(results: Path) -> str:
-    return losses(results) if results.name.startswith("methods") else plain(results)
+def _table(results: Path, columns: Sequence[str]) -> str:
+    return losses(results) if results.name.startswith("methods") else plain(results, columns)
 
 
 if __name__ == "__main__":

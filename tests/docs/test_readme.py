@@ -155,6 +155,13 @@ def test_other_files_are_shown_without_columns_that_tell_no_rows_apart(tmp_path)
     ]
 
 
+def test_a_page_may_show_some_columns(tmp_path):
+    (tmp_path / "scale.csv").write_text("# seconds\nK,T s,loss,excess\n20,60,2.5,-10%\n100,60,,-20%\n")
+    page = "<!-- table: scale.csv | loss | K | T s -->\nold\n<!-- end of table -->\n"
+    expected = "| loss | K | T s |\n| --- | --- | --- |\n| 2.5 | 20 | 60 |\n|  | 100 | 60 |\n"
+    assert with_tables(page, tmp_path) == page.replace("old\n", expected)
+
+
 def test_a_changed_result_changes_the_table(tmp_path):
     place = tmp_path / "docs" / "results"
     place.mkdir(parents=True)
