@@ -54,7 +54,7 @@ _TIME_SHARE = 0.8
 _FEWEST_TILED_CELLS, _LEAST_GROWTH_OF_TILES = 24, 1.25
 
 # Splines whose cells are no wider than this over 1/ε, on average, mostly win against noise. (Rome: cells of 1.45 won by
-# 11 % of the excess with 300 outputs at ε = 4, and by 13 % with 400 at ε = 8; cells of 1.9 lost with 1,000 at ε = 4.)
+# 11 % of the excess with 300 outputs at ε = 4, and by 13 % with 400 at ε = 8; cells of 1.7 lost with 1,000 at ε = 8.)
 _COMPETITIVE = 1.5
 
 # How busy the machine is shows in closed forms that take at least so many seconds; more than this is not believed.
