@@ -198,9 +198,13 @@ def map_rows(done):
             rows.append(
                 (
                     *(job["city"], f"{job['p']:g}", job["seed"], job["outputs"], f"{job['epsilon']:g}"),
-                    *(f"{job['seconds']:g}", found["method"], "x".join(map(str, found["cells"] or ()))),
+                    *(
+                        f"{job['seconds']:g}",
+                        found["method"],
+                        "x".join(map(str, found["cells"] or ())) or found["method"],
+                    ),
                     *(f"{found['loss']:.4f}", f"{floor:.4f}", f"{peer:.4f}"),
-                    f"{(found['loss'] - floor) / (peer - floor) - 1:+.1%}",
+                    f"{round((found['loss'] - floor) / (peer - floor) - 1, 3) + 0.0:+.1%}",  # no -0.0
                     f"{found['loss'] / bound:.3f}",
                     *(f"{found['took_s']:.0f}", f"{found['processor_s']:.0f}"),
                     "yes" if found["kept_its_limit"] else "NO",
@@ -208,7 +212,7 @@ def map_rows(done):
                     f"{found['draws_per_s'] / 1e6:.1f}",
                 )
             )
-    return sorted(rows, key=lambda row: (row[0], str(row[3]).zfill(6), float(row[4])))
+    return sorted(rows, key=lambda row: (row[0], str(row[3]).zfill(6), float(row[4]), float(row[5])))
 
 
 MAP_COLUMNS = (
