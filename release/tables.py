@@ -18,7 +18,13 @@ __all__ = ["PAGES", "losses", "plain", "with_tables"]
 
 ROOT = Path(__file__).parents[1]
 # Pages with tables.
-PAGES = ("README.md", "docs/results/index.md", "docs/many-places.md", "docs/understand/tiles.md")
+PAGES = (
+    "README.md",
+    "docs/results/index.md",
+    "docs/many-places.md",
+    "docs/understand/tiles.md",
+    "benchmarks/README.md",
+)
 _TABLE = re.compile(r"(<!-- table: (\S+)((?: \| [^|\n]+)*) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 # What columns of files are called on pages, where the file's own name is not a word.
