@@ -76,7 +76,7 @@ def test_standard_errors_get_a_line_of_their_own_where_the_terminal_is_narrow(mo
     heads = ["ε", "e times within", "2 times within", "95 % of reports within", "expected loss, km", "off by"]
     row = ["0.625", "1.6 km", "1.1 km", "4.36 km ± 12.4 m", "1.342 ± 0.0015", "1.01 km ± 34.5 m"]
     for width, lines in ((200, 1), (80, 2)):
-        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setattr(out, "_width", width)
         out.print(_table(heads, [row]))
         table = capsys.readouterr().out.splitlines()[1:]
         assert all(len(line) <= width for line in table)

@@ -263,6 +263,38 @@ def test_a_terminal_gets_its_cursor_back(files, tmp_path, how):
     assert shown.rfind(SHOW_CURSOR) > shown.rfind(HIDE_CURSOR)
 
 
+NATIVE = """
+import hashlib
+from metricdp.cli._console import errors
+from metricdp.cli._signals import ended_by_signals
+from rich.progress import Progress
+
+with ended_by_signals(), Progress(console=errors) as bar:
+    bar.add_task("working")
+    hashlib.pbkdf2_hmac("sha256", b"a", b"b", 2_000_000_000)  # lets other threads run, but handles no signal
+"""
+
+
+def test_a_terminal_gets_its_cursor_back_although_native_code_goes_on(tmp_path):
+    """The bar is never taken down: what it has put in place of stderr must not swallow the end."""
+    ours, theirs = os.openpty()
+    process = subprocess.Popen([sys.executable, "-c", NATIVE], cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    shown, sent = b"", False
+    try:
+        while True:
+            shown += os.read(ours, 65536)
+            if not sent and HIDE_CURSOR in shown:
+                process.send_signal(signal.SIGINT)
+                sent = True
+    except OSError:
+        pass
+    finally:
+        os.close(ours)
+    assert process.wait(60) == 130, shown
+    assert shown.rfind(SHOW_CURSOR) > shown.rfind(HIDE_CURSOR)
+
+
 def said_until_closed(connection):
     said = b""
     try:

@@ -22,6 +22,7 @@ import metricdp as mdp
 import perturb_tools
 from metricdp.perturb import Options, limits, perturb_file, perturb_folder
 from metricdp.perturb.formats import Sink, geojson, json_lines, json_values, open_source, sink_kind
+from metricdp.perturb.formats.streams import share_read
 from metricdp.perturb.parts import Parts
 from perturb_tools import CENTRE, city, nearest, plane, points
 
@@ -780,3 +781,24 @@ def test_sources_know_how_far_they_are(tmp_path):
             shares = [source.fraction() for _ in source.batches(names, ())]
             assert all(0 < share <= 1 for share in shares)
             assert shares == sorted(shares)
+
+
+def test_a_file_that_its_reader_closes_meanwhile_tells_no_share():
+    """Arrow's thread closes a file at its end, perhaps while somebody asks how far it is."""
+    raw = pa.BufferReader(b"abcd")
+    raw.read(1)
+    assert share_read(raw) == 0.25
+
+    class Closing:
+        """Open when looked at, closed when asked."""
+
+        closed = False
+
+        def size(self):
+            raw.close()
+            return 4
+
+        def tell(self):
+            return raw.tell()
+
+    assert share_read(Closing()) is None

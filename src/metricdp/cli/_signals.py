@@ -128,10 +128,12 @@ def _leave(number: int) -> NoReturn:
         with suppress(IndexError, OSError, ValueError):
             _last_words.pop()(128 + number)
         with suppress(OSError, ValueError):
-            if sys.stderr.isatty():
-                sys.stderr.write(_SHOW_CURSOR)
-            sys.stderr.writelines(f"{sentence}\n" for sentence in _advice)
-            sys.stderr.flush()
+            # A bar puts a stream of its own in place of stderr, which would print the cursor's code as text.
+            if (people := sys.__stderr__) is not None:
+                if people.isatty():
+                    people.write(_SHOW_CURSOR)
+                people.writelines(f"{sentence}\n" for sentence in _advice)
+                people.flush()
             sys.stdout.flush()
     finally:
         os._exit(128 + number)

@@ -173,7 +173,8 @@ class _StandardInput:
 
 def share_read(raw: Any) -> float | None:
     """Return the share of a file's bytes that were read, None if that is not known."""
-    if raw.closed:
+    try:
+        size = raw.size() if callable(raw.size) else raw.size
+        return None if size is None else float(raw.tell() / max(1, size))
+    except ValueError:  # it is closed, perhaps by the reader's thread, which has come to the end meanwhile
         return None
-    size = raw.size() if callable(raw.size) else raw.size
-    return None if size is None else float(raw.tell() / max(1, size))
