@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -240,11 +241,10 @@ with ended_by_signals(), said_when_stopped("go on with --resume"):
     assert words == "go on with --resume\n"
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-def test_a_terminal_gets_its_cursor_back(files, tmp_path, how):
-    lay_out(files, tmp_path)
+def shown_on_a_terminal(begin, how):
+    """Return the process that `begin` starts and what it shows until it ends; `how` is sent once it shows a bar."""
     ours, theirs = os.openpty()
-    process = begun(COMMANDS["perturb-folder"], tmp_path, stdin=theirs, stdout=theirs, stderr=theirs)
+    process = begin(stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     shown, sent = b"", False
     try:
@@ -258,8 +258,15 @@ def test_a_terminal_gets_its_cursor_back(files, tmp_path, how):
         pass
     finally:
         os.close(ours)
-    assert process.wait(60) == 128 + how, shown
     assert sent, "no bar was shown"
+    return process, shown
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_terminal_gets_its_cursor_back(files, tmp_path, how):
+    lay_out(files, tmp_path)
+    process, shown = shown_on_a_terminal(partial(begun, COMMANDS["perturb-folder"], tmp_path), how)
+    assert process.wait(60) == 128 + how, shown
     assert shown.rfind(SHOW_CURSOR) > shown.rfind(HIDE_CURSOR)
 
 
@@ -277,20 +284,8 @@ with ended_by_signals(), Progress(console=errors) as bar:
 
 def test_a_terminal_gets_its_cursor_back_although_native_code_goes_on(tmp_path):
     """The bar is never taken down: what it has put in place of stderr must not swallow the end."""
-    ours, theirs = os.openpty()
-    process = subprocess.Popen([sys.executable, "-c", NATIVE], cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    shown, sent = b"", False
-    try:
-        while True:
-            shown += os.read(ours, 65536)
-            if not sent and HIDE_CURSOR in shown:
-                process.send_signal(signal.SIGINT)
-                sent = True
-    except OSError:
-        pass
-    finally:
-        os.close(ours)
+    begin = partial(subprocess.Popen, [sys.executable, "-c", NATIVE], cwd=tmp_path)
+    process, shown = shown_on_a_terminal(begin, signal.SIGINT)
     assert process.wait(60) == 130, shown
     assert shown.rfind(SHOW_CURSOR) > shown.rfind(HIDE_CURSOR)
 
